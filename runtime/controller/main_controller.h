@@ -1,0 +1,37 @@
+// Main-Controller: owns the node table, the sequencer (I4), the executors of all Graphs and what comes back from the nodes.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "runtime/base/options_table.h"
+#include "runtime/client/link.h"
+#include "runtime/comm/endpoint.h"
+
+namespace dtorch {
+
+class MainController final : public Runtime {
+ public:
+  // `control` isn't owned and outlives this object.
+  MainController(ControlEndpoint& control, int32_t num_nodes, const RuntimeOptions& options);
+  ~MainController() override;
+
+  // Waits (up to the deadline) for every node's Hello, checks that registries and versions agree, binds devices to nodes and sends the
+  // Config. Throws RuntimeFault that names the node and what differs.
+  void start();
+  // Sends Shutdown to all nodes and waits (at most `grace_s`) for their Goodbye.
+  void shutdown(int exit_code, const std::string& reason, double grace_s);
+
+  const DeviceBinding& binding() const override;
+  void attach(std::shared_ptr<GraphLink> link) override;
+  void detach(GraphLink& link) override;
+  RuntimeStats stats() override;
+  bool stop_requested() const override;
+  void request_stop();  // async-signal-safe
+  std::string describe_nodes() override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace dtorch
