@@ -45,8 +45,8 @@ std::string join(const std::vector<std::string>& names) {
 void check_names(const std::vector<std::string>& names, int64_t num_axes) {
   if (names.empty()) return;
   if (static_cast<int64_t>(names.size()) != num_axes) {
-    throw MeshError("a mesh of " + std::to_string(num_axes) + " axes got " + std::to_string(names.size()) +
-                    " names {" + join(names) + "}; give one an axis or none");
+    throw MeshError("a mesh of " + std::to_string(num_axes) + " axes got " + std::to_string(names.size()) + " names {" +
+                    join(names) + "}; give one an axis or none");
   }
   std::unordered_set<std::string> seen;
   for (const std::string& name : names) {
@@ -215,7 +215,8 @@ DeviceMesh DeviceMesh::split(std::string_view name, const Shape& sizes, const st
     throw MeshError("split of axis " + axis_label(at) + " into " + sizes.str() + " got names {" + join(names) +
                     "}; give one a new axis" + (axis_names().empty() ? ", none on a mesh without names" : ""));
   }
-  if (num_axes() - 1 + sizes.size() > kMaxAxes) throw MeshError("a mesh has at most " + std::to_string(kMaxAxes) + " axes");
+  if (num_axes() - 1 + sizes.size() > kMaxAxes)
+    throw MeshError("a mesh has at most " + std::to_string(kMaxAxes) + " axes");
   Shape new_shape;
   std::vector<std::string> new_names;
   for (int64_t a = 0; a < num_axes(); ++a) {

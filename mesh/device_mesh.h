@@ -23,8 +23,8 @@ struct MeshData {
 class DeviceMesh {
  public:
   DeviceMesh() = default;
-  // Throws MeshError: repeated, negative, or too few / many device numbers; repeated or empty names; unknown kind; more than
-  // kMaxAxes axes.
+  // Throws MeshError: repeated, negative, or too few / many device numbers; repeated or empty names; unknown kind; more
+  // than kMaxAxes axes.
   DeviceMesh(std::string kind, Shape shape, std::vector<int64_t> devices, std::vector<std::string> names = {});
 
   explicit operator bool() const { return data_ != nullptr; }
@@ -38,7 +38,7 @@ class DeviceMesh {
   // Throws KeyError that lists the names. On a mesh without names the labels ("axis 0") are accepted, here and below.
   int64_t axis(std::string_view name) const;
   bool has_axis(std::string_view name) const;
-  std::string axis_label(int64_t axis) const;      // "tp", or "axis 1" when unnamed
+  std::string axis_label(int64_t axis) const;  // "tp", or "axis 1" when unnamed
   int64_t size(std::string_view name) const { return shape()[axis(name)]; }
   // Position of a device in the mesh's row-major list, -1 when it isn't a member.
   int64_t index_of(int64_t device) const;

@@ -21,18 +21,19 @@ inline constexpr DType kFloat32 = DType::kFloat32;
 inline constexpr DType kFloat64 = DType::kFloat64;
 inline constexpr int kNumDTypes = 10;
 
-int64_t size_of(DType dtype);           // bytes of one element
-const char* name_of(DType dtype);       // "float32"
+int64_t size_of(DType dtype);                  // bytes of one element
+const char* name_of(DType dtype);              // "float32"
 DType dtype_from_name(std::string_view name);  // throws DTypeError that lists the names
 bool is_floating(DType dtype);
-bool is_integral(DType dtype);          // bool excluded
+bool is_integral(DType dtype);  // bool excluded
 bool is_valid_dtype(uint8_t code);
 // Type of the result of a binary operator on two tensors, as in PyTorch.
 DType promote(DType a, DType b);
 // Type of the result of tensor (dtype) with a plain number: an integer number never widens an integer (but turns
 // bool into int64), a floating number turns integers and bool into float32.
 DType promote_with_number(DType tensor, bool number_is_floating);
-// Type in which reductions of `dtype` accumulate: float32 for float16/bfloat16, int64 for integers and bool, else itself.
+// Type in which reductions of `dtype` accumulate: float32 for float16/bfloat16, int64 for integers and bool, else
+// itself.
 DType accumulation_dtype(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
@@ -42,7 +43,8 @@ float bfloat16_bits_to_float(uint16_t bits);
 uint16_t float_to_float16_bits(float value);
 float float16_bits_to_float(uint16_t bits);
 
-// Calls f.template operator()<T>() with the C++ type that stores `dtype`; half types are given as struct Half / BFloat16.
+// Calls f.template operator()<T>() with the C++ type that stores `dtype`; half types are given as struct Half /
+// BFloat16.
 struct Float16 {
   uint16_t bits = 0;
   Float16() = default;
@@ -58,31 +60,71 @@ struct BFloat16 {
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::kBool: return f.template operator()<bool>();
-    case DType::kUInt8: return f.template operator()<uint8_t>();
-    case DType::kInt8: return f.template operator()<int8_t>();
-    case DType::kInt16: return f.template operator()<int16_t>();
-    case DType::kInt32: return f.template operator()<int32_t>();
-    case DType::kInt64: return f.template operator()<int64_t>();
-    case DType::kFloat16: return f.template operator()<Float16>();
-    case DType::kBFloat16: return f.template operator()<BFloat16>();
-    case DType::kFloat32: return f.template operator()<float>();
-    case DType::kFloat64: break;
+    case DType::kBool:
+      return f.template operator()<bool>();
+    case DType::kUInt8:
+      return f.template operator()<uint8_t>();
+    case DType::kInt8:
+      return f.template operator()<int8_t>();
+    case DType::kInt16:
+      return f.template operator()<int16_t>();
+    case DType::kInt32:
+      return f.template operator()<int32_t>();
+    case DType::kInt64:
+      return f.template operator()<int64_t>();
+    case DType::kFloat16:
+      return f.template operator()<Float16>();
+    case DType::kBFloat16:
+      return f.template operator()<BFloat16>();
+    case DType::kFloat32:
+      return f.template operator()<float>();
+    case DType::kFloat64:
+      break;
   }
   return f.template operator()<double>();
 }
 
 template <class T>
 constexpr DType dtype_of();
-template <> constexpr DType dtype_of<bool>() { return kBool; }
-template <> constexpr DType dtype_of<uint8_t>() { return kUInt8; }
-template <> constexpr DType dtype_of<int8_t>() { return kInt8; }
-template <> constexpr DType dtype_of<int16_t>() { return kInt16; }
-template <> constexpr DType dtype_of<int32_t>() { return kInt32; }
-template <> constexpr DType dtype_of<int64_t>() { return kInt64; }
-template <> constexpr DType dtype_of<Float16>() { return kFloat16; }
-template <> constexpr DType dtype_of<BFloat16>() { return kBFloat16; }
-template <> constexpr DType dtype_of<float>() { return kFloat32; }
-template <> constexpr DType dtype_of<double>() { return kFloat64; }
+template <>
+constexpr DType dtype_of<bool>() {
+  return kBool;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return kUInt8;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return kInt8;
+}
+template <>
+constexpr DType dtype_of<int16_t>() {
+  return kInt16;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return kInt32;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return kInt64;
+}
+template <>
+constexpr DType dtype_of<Float16>() {
+  return kFloat16;
+}
+template <>
+constexpr DType dtype_of<BFloat16>() {
+  return kBFloat16;
+}
+template <>
+constexpr DType dtype_of<float>() {
+  return kFloat32;
+}
+template <>
+constexpr DType dtype_of<double>() {
+  return kFloat64;
+}
 
 }  // namespace dtorch

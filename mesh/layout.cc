@@ -27,8 +27,8 @@ const T* intern(size_t hash, const T& item, const Equal& equal) {
 const LayoutData* intern_layout(const LayoutData& data) {
   size_t hash = std::hash<const void*>()(data.mesh.data());
   for (const Placement& p : data.placements) {
-    hash = mix(hash, (static_cast<size_t>(p.kind) << 16) | (static_cast<size_t>(p.reduce) << 8) |
-                         static_cast<size_t>(p.dim));
+    hash = mix(hash,
+               (static_cast<size_t>(p.kind) << 16) | (static_cast<size_t>(p.reduce) << 8) | static_cast<size_t>(p.dim));
   }
   for (int8_t axis : data.shard_order) hash = mix(hash, static_cast<size_t>(axis));
   return intern(hash, data, [](const LayoutData& a, const LayoutData& b) {
@@ -91,9 +91,7 @@ Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndi
 Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order)
     : data_(make_layout(mesh, placements, ndim, order)) {}
 
-Layout Layout::replicated(const DeviceMesh& mesh) {
-  return Layout(mesh, Placements(mesh.num_axes(), Replicate()), 0);
-}
+Layout Layout::replicated(const DeviceMesh& mesh) { return Layout(mesh, Placements(mesh.num_axes(), Replicate()), 0); }
 
 AxisList Layout::axes_of_dim(int64_t dim) const {
   AxisList axes;

@@ -1,9 +1,10 @@
-// Layout: the one definition of who holds what (invariant I1). A Layout is a mesh, one placement an axis, and for each tensor
-// dim the ordered list of axes that split it. It is independent of the tensor's sizes. Interned: a handle of one pointer;
-// equal layouts share it. TensorMeta adds global shape and dtype and is interned likewise. Thread-safe.
+// Layout: the one definition of who holds what (invariant I1). A Layout is a mesh, one placement an axis, and for each
+// tensor dim the ordered list of axes that split it. It is independent of the tensor's sizes. Interned: a handle of one
+// pointer; equal layouts share it. TensorMeta adds global shape and dtype and is interned likewise. Thread-safe.
 //
-// Split rule: n items over k parts: the first n mod k parts hold ceil(n/k), the others floor(n/k). A dim split by several axes
-// is split by one after the other, in order, each step splitting what the step before left. Parts may be empty.
+// Split rule: n items over k parts: the first n mod k parts hold ceil(n/k), the others floor(n/k). A dim split by
+// several axes is split by one after the other, in order, each step splitting what the step before left. Parts may be
+// empty.
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -31,7 +32,8 @@ class Layout {
   // Shards of one dim by several axes are split in mesh axis order. Throws MeshError when the number of
   // placements isn't the number of axes, ShapeError when a dim is outside [-ndim, ndim).
   Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim);
-  // `order` lists axes, outermost first; axes that aren't named follow in mesh order. Repeated or unknown axes: KeyError.
+  // `order` lists axes, outermost first; axes that aren't named follow in mesh order. Repeated or unknown axes:
+  // KeyError.
   Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const std::vector<std::string>& order);
   // `order` as in LayoutData::shard_order or any superset of its axes.
   Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order);
@@ -47,18 +49,19 @@ class Layout {
   bool has_partial() const;
   bool order_is_default() const;  // every dim is split in mesh axis order
 
-  // The part of a tensor of `global_shape` that the device at `mesh_index` holds (the whole for Replicate and Partial axes).
+  // The part of a tensor of `global_shape` that the device at `mesh_index` holds (the whole for Replicate and Partial
+  // axes).
   Box box_at(const Shape& global_shape, int64_t mesh_index) const;
   // As box_at; the device must be a member of the mesh.
   Box box_of(const Shape& global_shape, int64_t device) const;
   Shape local_shape(const Shape& global_shape, int64_t device) const { return box_of(global_shape, device).size; }
-  // The layout that results when this one's placements become `target` on the same mesh: axes that keep their Shard keep their
-  // order, added ones are innermost (several added: mesh axis order).
+  // The layout that results when this one's placements become `target` on the same mesh: axes that keep their Shard
+  // keep their order, added ones are innermost (several added: mesh axis order).
   Layout with_placements(const Placements& target, int64_t ndim) const;
 
-  std::string str() const;                                   // {Shard(0), Replicate()}, with ", order {tp, dp}" when not default
-  std::string order_str() const;                             // {tp, dp}: shard_order by name
-  std::string describe(const Shape& global_shape) const;     // one line a device: number, coordinate, box
+  std::string str() const;        // {Shard(0), Replicate()}, with ", order {tp, dp}" when not default
+  std::string order_str() const;  // {tp, dp}: shard_order by name
+  std::string describe(const Shape& global_shape) const;  // one line a device: number, coordinate, box
   const LayoutData* data() const { return data_; }
   friend bool operator==(const Layout& a, const Layout& b) { return a.data_ == b.data_; }
 

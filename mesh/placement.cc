@@ -7,19 +7,26 @@ namespace dtorch {
 
 const char* name_of(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kAvg: return "avg";
-    case ReduceOp::kMax: return "max";
-    case ReduceOp::kMin: return "min";
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kMin:
+      return "min";
   }
   return "unknown";
 }
 
 std::string Placement::str() const {
   switch (kind) {
-    case Kind::kReplicate: return "Replicate()";
-    case Kind::kShard: return "Shard(" + std::to_string(dim) + ")";
-    case Kind::kPartial: return "Partial(" + std::string(name_of(reduce)) + ")";
+    case Kind::kReplicate:
+      return "Replicate()";
+    case Kind::kShard:
+      return "Shard(" + std::to_string(dim) + ")";
+    case Kind::kPartial:
+      return "Partial(" + std::string(name_of(reduce)) + ")";
   }
   return "unknown";
 }

@@ -1,8 +1,10 @@
-// Placement signatures: an operator's rule for one mesh axis, and the matching of real layouts against it. Pure functions.
+// Placement signatures: an operator's rule for one mesh axis, and the matching of real layouts against it. Pure
+// functions.
 //
-// A Rule has rows for ONE mesh axis (input placements -> output placements) over concrete dims, plus a letter for every dim of
-// every operand. For each letter all operands and results carry the same ordered list of axes, so that blocks pair up.
-// The row "all Replicate" is always present. Row order matters: of rows that convert equally few operands the first wins.
+// A Rule has rows for ONE mesh axis (input placements -> output placements) over concrete dims, plus a letter for every
+// dim of every operand. For each letter all operands and results carry the same ordered list of axes, so that blocks
+// pair up. The row "all Replicate" is always present, and is added by the matcher where a rule lacks it. Row order
+// matters: of rows that convert equally few operands the first wins.
 #pragma once
 #include <optional>
 #include <span>
@@ -44,8 +46,10 @@ struct Match {
 
 // Which conversions a match may insert.
 //  kNone:  none (set_implicit_redistribution(false))
-//  kLocal: Replicate -> Shard and Replicate -> Partial(sum): never moves data between devices
-//  kReduce: as kLocal, and a Partial input may be reduced (to Replicate or Shard): used in backward for pending gradients
+//  kLocal: Replicate -> Shard and Replicate -> Partial(sum or avg): never moves data between devices
+//  kReduce: as kLocal, and a Partial input may be reduced (to Replicate or Shard): used in backward for pending
+//  gradients. Rows
+//           that reduce fewest bytes come first, then as kLocal.
 enum class ConversionPolicy : uint8_t { kNone, kLocal, kReduce };
 
 struct MatchFailure {
@@ -61,32 +65,40 @@ struct MatchResult {
 };
 
 // inputs: metas on ONE mesh. output_ndims: one an output. Never throws for illegal placements.
-MatchResult match_rule(const Rule& rule, std::span<const TensorMeta* const> inputs, std::span<const int64_t> output_ndims,
-                       ConversionPolicy policy);
+MatchResult match_rule(const Rule& rule, std::span<const TensorMeta* const> inputs,
+                       std::span<const int64_t> output_ndims, ConversionPolicy policy);
 
-// --- helpers that build rules -------------------------------------------------------------------------------------------------
+// The helpers let Partial(sum) and Partial(avg) pass where the operator is linear; max and min only where data is
+// merely moved.
+// --- helpers that build rules
+// -------------------------------------------------------------------------------------------------
 
 enum class Linear : uint8_t {
-  kNo,        // no Partial row
-  kInAll,     // f(sum a_i, sum b_i) = sum f(a_i, b_i): all inputs Partial together (add, sub, neg, cast float->float, reshape)
-  kInEach,    // multilinear: any one input Partial, the others Replicate (mul, matmul)
-  kInFirst,   // only input 0 may be Partial, the others Replicate (div, mul by number)
+  kNo,       // no Partial row
+  kInAll,    // f(sum a_i, sum b_i) = sum f(a_i, b_i): all inputs Partial together (add, sub, neg, cast float->float)
+  kInEach,   // multilinear: any one input Partial, the others Replicate (mul, matmul)
+  kInFirst,  // only input 0 may be Partial, the others Replicate (div, mul by number)
 };
 
 // Elementwise with broadcasting: every input aligned to the right with the output. Also unary operators.
 Rule elementwise_rule(std::span<const Shape> inputs, const Shape& output, Linear linear, int num_outputs = 1);
-// "mk,kn->mn": sharding a contracted letter gives Partial(sum). Letters with "..." aren't supported; give explicit letters.
-// sizes of letters are not needed; a letter may stand at most once in an operand.
+// "mk,kn->mn": sharding a contracted letter gives Partial(sum). Letters with "..." aren't supported; give explicit
+// letters. sizes of letters are not needed; a letter may stand at most once in an operand.
 Rule einsum_rule(const std::string& formula, bool linear = true);
-// Removes or keeps `dims`; sharding a reduced dim gives Partial(reduce) (no row when reduce is nullopt). keepdim keeps size 1.
-Rule reduce_rule(int64_t ndim, std::span<const int64_t> dims, bool keepdim, std::optional<ReduceOp> reduce, Linear linear);
-// Same placements in and out for all dims but `blocked` ones (softmax, norms); extra inputs given by letters.
-Rule pointwise_except_rule(int64_t ndim, std::span<const int64_t> blocked, Linear linear);
+// Removes or keeps `dims`; sharding a reduced dim gives Partial(reduce) (no row when reduce is nullopt). keepdim keeps
+// size 1.
+Rule reduce_rule(int64_t ndim, std::span<const int64_t> dims, bool keepdim, std::optional<ReduceOp> reduce,
+                 Linear linear);
+// Same placements in and out for all dims but `blocked` ones (softmax, norms). Extra inputs follow the first; their
+// letters are the first input's dims, counted from 1 (a norm's weight over the last dim of 3: {3}).
+Rule pointwise_except_rule(int64_t ndim, std::span<const int64_t> blocked, Linear linear,
+                           std::span<const Letters> extra_inputs = {});
 // A permutation of dims: output dim i is input dim perm[i].
 Rule permute_rule(std::span<const int64_t> perm);
 
-// Views (reshape, flatten): sees all axes at once; legal only if every device's box is, element for element in order, a box of the
-// new shape's layout. Partial passes through. nullopt when it would cut a shard; `reason` says why ("3 heads ... 2 shards").
+// Views (reshape, flatten): sees all axes at once; legal only if every device's box is, element for element in order, a
+// box of the new shape's layout. Partial passes through. nullopt when it would cut a shard; `reason` says why ("3 heads
+// ... 2 shards").
 std::optional<Layout> view_layout(const TensorMeta& input, const Shape& new_shape, std::string* reason);
 
 }  // namespace dtorch
