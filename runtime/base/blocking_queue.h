@@ -1,4 +1,5 @@
-// A queue for any number of producers and one consumer that takes everything at once. Never spins.
+// An unbounded queue for any number of producers and consumers. Items that were pushed before or after close() are
+// still delivered. Waits without spinning.
 #pragma once
 #include <chrono>
 #include <condition_variable>

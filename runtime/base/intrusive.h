@@ -1,6 +1,7 @@
 // Intrusive reference counting: one pointer a handle, an atomic count in the object.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -24,8 +25,8 @@ class RefCounted {
   mutable std::atomic<uint32_t> refs_{0};
 };
 
-// How IntrusivePtr counts. A class that is only forward-declared where its handles are used declares overloads of these two
-// beside its forward declaration.
+// How IntrusivePtr counts. A class that is only forward-declared where its handles are used declares overloads of these
+// two beside its forward declaration.
 template <class T>
 void counted_add_ref(T* object) {
   object->add_ref();

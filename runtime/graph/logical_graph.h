@@ -1,8 +1,8 @@
-// The metadata of a stretch of a program: OperatorSpec (an operator with its attributes and all operand metadata, resolved once),
-// Operator (one call of a spec on numbered operands) and LogicalGraph (calls in order). No tensor data.
+// The metadata of a stretch of a program: OperatorSpec (an operator with its attributes and all operand metadata,
+// resolved once), Operator (one call of a spec on numbered operands) and LogicalGraph (calls in order). No tensor data.
 //
-// Operand numbers are slots: the client gives a free slot to every new value and reuses it after the value's release, which is part
-// of the same stream. So a Sub-Controller keeps its values in a flat table.
+// Operand numbers are slots: the client gives a free slot to every new value and reuses it after the value's release,
+// which is part of the same stream. So a Sub-Controller keeps its values in a flat table.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,8 +15,8 @@
 namespace dtorch {
 
 using GraphId = uint32_t;
-using OperandId = uint32_t;    // a slot in its Graph's operand table
-using Sequence = uint64_t;     // number of a piece of work, drawn by the sequencer; unique over all Graphs
+using OperandId = uint32_t;  // a slot in its Graph's operand table
+using Sequence = uint64_t;   // number of a piece of work, drawn by the sequencer; unique over all Graphs
 
 // 8 bytes that change from call to call and never influence inference: numbers, seeds, read and feed numbers.
 struct Scalar {
@@ -28,9 +28,9 @@ struct Scalar {
 };
 
 struct OperatorSpec {
-  uint32_t id = 0;              // dense, per Graph
-  uint16_t op = 0;              // index in the OperatorRegistry
-  std::string attributes;       // encoded (ops/def/attributes.h)
+  uint32_t id = 0;         // dense, per Graph
+  uint16_t op = 0;         // index in the OperatorRegistry
+  std::string attributes;  // encoded (ops/def/attributes.h)
   std::vector<const TensorMeta*> inputs;
   std::vector<const TensorMeta*> outputs;
 };
@@ -42,13 +42,13 @@ inline constexpr OperandId kLastUse = 0x80000000u;
 inline constexpr OperandId kMaxOperand = 0x7FFFFFFFu;
 
 struct Operator {
-  uint32_t spec = 0;            // OperatorSpec::id or kReleaseSpec
-  uint32_t first_operand = 0;   // into LogicalGraph::operands: inputs, then outputs
-  uint32_t first_scalar = 0;    // into LogicalGraph::scalars
+  uint32_t spec = 0;           // OperatorSpec::id or kReleaseSpec
+  uint32_t first_operand = 0;  // into LogicalGraph::operands: inputs, then outputs
+  uint32_t first_scalar = 0;   // into LogicalGraph::scalars
   uint16_t num_inputs = 0;
   uint16_t num_outputs = 0;
   uint16_t num_scalars = 0;
-  uint16_t flags = 0;           // reserved, 0
+  uint16_t flags = 0;  // reserved, 0
 };
 static_assert(sizeof(Operator) == 20);
 
@@ -60,11 +60,15 @@ struct LogicalGraph {
   std::vector<SourceLine> source_lines;
 
   std::span<OperandId> inputs(const Operator& op) { return {operands.data() + op.first_operand, op.num_inputs}; }
-  std::span<const OperandId> inputs(const Operator& op) const { return {operands.data() + op.first_operand, op.num_inputs}; }
+  std::span<const OperandId> inputs(const Operator& op) const {
+    return {operands.data() + op.first_operand, op.num_inputs};
+  }
   std::span<const OperandId> outputs(const Operator& op) const {
     return {operands.data() + op.first_operand + op.num_inputs, op.num_outputs};
   }
-  std::span<const Scalar> scalars_of(const Operator& op) const { return {scalars.data() + op.first_scalar, op.num_scalars}; }
+  std::span<const Scalar> scalars_of(const Operator& op) const {
+    return {scalars.data() + op.first_scalar, op.num_scalars};
+  }
   void clear();
   bool empty() const { return operators.empty(); }
 };

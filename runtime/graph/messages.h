@@ -1,6 +1,7 @@
-// The messages between the Main-Controller and the Sub-Controllers, and their wire form (messages.fbs, FlatBuffers; the format is
-// described at the top of wire.cc). Every message carries (epoch, sequence). Bytes of tensors travel out of band in `payload`.
-// decode_* verify everything (sizes, counts, operator and operand numbers, dtypes, placements) and throw DecodeError.
+// The messages between the Main-Controller and the Sub-Controllers, and their wire form (messages.fbs, FlatBuffers; the
+// format is described at the top of wire.cc). Every message carries (epoch, sequence). Bytes of tensors travel out of
+// band in `payload`. decode_* verify everything (sizes, counts, operator and operand numbers, dtypes, placements) and
+// throw DecodeError.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,15 +18,15 @@ using Bytes = std::vector<std::byte>;
 using SharedBytes = std::shared_ptr<const Bytes>;
 
 enum class MessageKind : uint8_t {
-  kHello = 1,   // Sub-Controller -> controller, once: who am I
-  kConfig,      // controller -> Sub-Controller, once: binding and settings
-  kPiece,       // controller -> Sub-Controller: operators
-  kFeed,        // controller -> Sub-Controller: a host tensor that a later piece uses
-  kAck,         // Sub-Controller -> controller: pieces finished, with statistics
-  kError,       // Sub-Controller -> controller: an operator failed
-  kReadData,    // Sub-Controller -> controller: one box of a value that is read
-  kShutdown,    // controller -> Sub-Controller: end, with the job's exit code
-  kGoodbye,     // Sub-Controller -> controller: answer to kShutdown, nothing follows
+  kHello = 1,  // Sub-Controller -> controller, once: who am I
+  kConfig,     // controller -> Sub-Controller, once: binding and settings
+  kPiece,      // controller -> Sub-Controller: operators
+  kFeed,       // controller -> Sub-Controller: a host tensor that a later piece uses
+  kAck,        // Sub-Controller -> controller: pieces finished, with statistics
+  kError,      // Sub-Controller -> controller: an operator failed
+  kReadData,   // Sub-Controller -> controller: one box of a value that is read
+  kShutdown,   // controller -> Sub-Controller: end, with the job's exit code
+  kGoodbye,    // Sub-Controller -> controller: answer to kShutdown, nothing follows
 };
 
 struct Message {
@@ -38,8 +39,8 @@ struct Hello {
   int32_t node = 0;
   std::string host;
   int64_t pid = 0;
-  std::string versions;          // DTorch, wire, MPI, LibTorch
-  uint64_t registry_hash = 0;    // operators registered in this process
+  std::string versions;        // DTorch, wire, MPI, LibTorch
+  uint64_t registry_hash = 0;  // operators registered in this process
   int32_t num_cores = 0;
 };
 
@@ -48,27 +49,27 @@ struct Config {
   std::vector<int32_t> node_of_device;  // see DeviceBinding
   std::vector<int32_t> slot_of_device;
   int32_t num_nodes = 0;
-  bool check_metadata = true;           // compare every kernel's real shape and dtype with the inferred ones (I2)
+  bool check_metadata = true;  // compare every kernel's real shape and dtype with the inferred ones (I2)
   bool ordered_reductions = true;
   int32_t threads_per_device = 1;
   double deadline_s = 300;
 };
 
-// A contiguous part of a Graph's stream. A subgraph is one or more pieces; its boundaries depend on the stream only, those of
-// pieces don't matter to anybody.
+// A contiguous part of a Graph's stream. A subgraph is one or more pieces; its boundaries depend on the stream only,
+// those of pieces don't matter to anybody.
 struct Piece {
   uint32_t epoch = 0;
   Sequence sequence = 0;
   GraphId graph = 0;
-  uint64_t first_transfer = 0;              // number of the first operator of this piece that moves data between devices
-  bool wants_ack_now = false;               // a read waits for it
-  std::vector<OperatorSpec> new_specs;      // specs that this piece is the first to use
-  LogicalGraph graph_part;                  // without source lines
+  uint64_t first_transfer = 0;          // number of the first operator of this piece that moves data between devices
+  bool wants_ack_now = false;           // a read waits for it
+  std::vector<OperatorSpec> new_specs;  // specs that this piece is the first to use
+  LogicalGraph graph_part;              // without source lines
 };
 
 struct Feed {
   uint32_t epoch = 0;
-  uint64_t feed = 0;      // number that the from_host operator names
+  uint64_t feed = 0;  // number that the from_host operator names
   uint32_t num_uses = 1;
 };
 
@@ -76,27 +77,27 @@ struct Ack {
   uint32_t epoch = 0;
   int32_t node = 0;
   std::vector<Sequence> sequences;
-  int64_t bytes_in_use = 0;        // of this node's devices
-  int64_t peak_bytes = 0;          // of its largest device
+  int64_t bytes_in_use = 0;  // of this node's devices
+  int64_t peak_bytes = 0;    // of its largest device
   int64_t kernels_run = 0;
-  int64_t data_bytes_sent = 0;     // data plane, to other nodes
+  int64_t data_bytes_sent = 0;  // data plane, to other nodes
   int64_t data_messages_sent = 0;
 };
 
 struct ErrorReport {
   uint32_t epoch = 0;
   int32_t node = 0;
-  int64_t device = -1;     // -1: the node as a whole
+  int64_t device = -1;  // -1: the node as a whole
   Sequence sequence = 0;
-  uint32_t op_index = 0;   // index in the piece
-  std::string message;     // what the kernel said
+  uint32_t op_index = 0;  // index in the piece
+  std::string message;    // what the kernel said
 };
 
 struct ReadData {
   uint32_t epoch = 0;
   int32_t node = 0;
-  uint64_t read = 0;       // number that the read operator names
-  Box box;                 // global coordinates; payload: the box's elements, row-major
+  uint64_t read = 0;  // number that the read operator names
+  Box box;            // global coordinates; payload: the box's elements, row-major
 };
 
 struct Shutdown {

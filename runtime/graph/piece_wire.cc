@@ -1,5 +1,5 @@
-// Pieces on the wire; the grammar stands at the top of wire.cc. Encoding and decoding take one pass over the calls and copy
-// operands and scalars as they are; everything else happens once a definition.
+// Pieces on the wire; the grammar stands at the top of wire.cc. Encoding and decoding take one pass over the calls and
+// copy operands and scalars as they are; everything else happens once a definition.
 #include <algorithm>
 
 #include "runtime/graph/wire_internal.h"
@@ -22,7 +22,8 @@ constexpr size_t kMaxNameBytes = 256;
 
 static_assert(sizeof(Scalar) == sizeof(uint64_t) && sizeof(wire::Call) == 12);
 
-// --- encoding ---------------------------------------------------------------------------------------------------------------------
+// --- encoding
+// ---------------------------------------------------------------------------------------------------------------------
 
 Offset<wire::Mesh> put_mesh(FlatBufferBuilder& builder, const MeshData& mesh) {
   std::string names;
@@ -107,7 +108,8 @@ LogicalGraph in_order(const LogicalGraph& graph) {
   for (const Operator& op : graph.operators) {
     const size_t num_operands = size_t{op.num_inputs} + op.num_outputs;
     DTORCH_CHECK(op.first_operand + num_operands <= graph.operands.size(), "operands out of range");
-    DTORCH_CHECK(op.num_scalars == 0 || size_t{op.first_scalar} + op.num_scalars <= graph.scalars.size(), "scalars out of range");
+    DTORCH_CHECK(op.num_scalars == 0 || size_t{op.first_scalar} + op.num_scalars <= graph.scalars.size(),
+                 "scalars out of range");
     const OperandId* operands = graph.operands.data() + op.first_operand;
     result.operands.insert(result.operands.end(), operands, operands + num_operands);
     if (op.num_scalars == 0) continue;
@@ -153,12 +155,14 @@ Message PieceEncoder::encode(const Piece& piece) {
   auto meshes = definitions.meshes();
   auto metas = definitions.metas();
   auto specs = definitions.specs();
-  auto root = wire::CreatePiece(builder, piece.epoch, piece.sequence, piece.graph, piece.first_transfer, piece.wants_ack_now,
-                                definitions.first_mesh(), meshes, metas, specs, listed, operands, scalars);
+  auto root =
+      wire::CreatePiece(builder, piece.epoch, piece.sequence, piece.graph, piece.first_transfer, piece.wants_ack_now,
+                        definitions.first_mesh(), meshes, metas, specs, listed, operands, scalars);
   return wire::seal(builder, root, kKind);
 }
 
-// --- decoding ---------------------------------------------------------------------------------------------------------------------
+// --- decoding
+// ---------------------------------------------------------------------------------------------------------------------
 namespace {
 
 using SpecCounts = std::vector<std::pair<uint16_t, uint16_t>>;
@@ -173,7 +177,8 @@ DeviceMesh take_mesh(wire::Reader& reader, const wire::Mesh& mesh, int64_t num_d
   for (int64_t size : shape) reader.require(!__builtin_mul_overflow(product, size, &product), "a mesh is too large");
   reader.require(product == static_cast<int64_t>(devices.size()), "a mesh's shape doesn't fit its devices");
   for (int64_t device : devices) reader.require(device >= 0 && device < num_devices, "a mesh has an unknown device");
-  reader.require(lengths.empty() || lengths.size() == static_cast<size_t>(shape.size()), "a mesh's names don't fit its axes");
+  reader.require(lengths.empty() || lengths.size() == static_cast<size_t>(shape.size()),
+                 "a mesh's names don't fit its axes");
   std::vector<std::string> names;
   size_t at = 0;
   for (uint16_t length : lengths) {
@@ -190,7 +195,8 @@ Placement take_placement(const wire::Reader& reader, const wire::Placement& p, i
   reader.require(p.reduce() <= static_cast<uint8_t>(ReduceOp::kMin), "a placement has an unknown reduction");
   const Placement result{static_cast<Placement::Kind>(p.kind()), static_cast<ReduceOp>(p.reduce()), p.dim()};
   reader.require(result.is_partial() || result.reduce == ReduceOp::kSum, "a placement has a reduction it can't have");
-  reader.require(result.is_shard() ? p.dim() >= 0 && p.dim() < ndim : p.dim() == 0, "a placement's dim is out of range");
+  reader.require(result.is_shard() ? p.dim() >= 0 && p.dim() < ndim : p.dim() == 0,
+                 "a placement's dim is out of range");
   return result;
 }
 
@@ -213,7 +219,8 @@ const TensorMeta* take_meta(wire::Reader& reader, const wire::Meta& meta, const 
   AxisList order;
   for (int8_t axis : ordered) {
     reader.require(axis >= 0 && axis < mesh.num_axes(), "an operand's shard order has an unknown axis");
-    reader.require(std::find(order.begin(), order.end(), axis) == order.end(), "an operand's shard order repeats an axis");
+    reader.require(std::find(order.begin(), order.end(), axis) == order.end(),
+                   "an operand's shard order repeats an axis");
     order.push_back(axis);
   }
   return intern_meta(shape, dtype, Layout(mesh, placements, shape.ndim(), order));
@@ -233,8 +240,8 @@ std::vector<const TensorMeta*> take_operands(wire::Reader& reader, const flatbuf
 }
 
 // Adds the spec to the table of its Graph.
-OperatorSpec take_spec(wire::Reader& reader, const wire::Spec& spec, const std::vector<const TensorMeta*>& metas, uint16_t num_ops,
-                       SpecCounts& known) {
+OperatorSpec take_spec(wire::Reader& reader, const wire::Spec& spec, const std::vector<const TensorMeta*>& metas,
+                       uint16_t num_ops, SpecCounts& known) {
   OperatorSpec result;
   result.id = spec.id();
   result.op = spec.op();
@@ -242,7 +249,8 @@ OperatorSpec take_spec(wire::Reader& reader, const wire::Spec& spec, const std::
   result.attributes = reader.bytes(spec.attributes());
   result.inputs = take_operands(reader, spec.inputs(), metas);
   result.outputs = take_operands(reader, spec.outputs(), metas);
-  reader.require(result.id < known.size() + kMaxSpecGap && result.id != kReleaseSpec, "a spec's number is out of range");
+  reader.require(result.id < known.size() + kMaxSpecGap && result.id != kReleaseSpec,
+                 "a spec's number is out of range");
   if (result.id >= known.size()) known.resize(size_t{result.id} + 1, {kUndefined, kUndefined});
   reader.require(known[result.id].first == kUndefined, "a spec is defined twice");
   known[result.id] = {static_cast<uint16_t>(result.inputs.size()), static_cast<uint16_t>(result.outputs.size())};
@@ -259,8 +267,13 @@ void take_calls(wire::Reader& reader, const wire::Piece& head, const SpecCounts&
   size_t scalar = 0;
   for (size_t i = 0; i < calls.size(); ++i) {
     const wire::Call& call = calls[i];
-    const Operator op{call.spec(),        static_cast<uint32_t>(operand), static_cast<uint32_t>(scalar), call.num_inputs(),
-                      call.num_outputs(), call.num_scalars(),             call.flags()};
+    const Operator op{call.spec(),
+                      static_cast<uint32_t>(operand),
+                      static_cast<uint32_t>(scalar),
+                      call.num_inputs(),
+                      call.num_outputs(),
+                      call.num_scalars(),
+                      call.flags()};
     const auto fail = [&](const char* what) { reader.fail("call " + std::to_string(i) + " " + what); };
     if (op.spec == kReleaseSpec) {
       if (op.num_outputs != 0 || op.num_scalars != 0) fail("is a release with outputs or scalars");
@@ -278,7 +291,8 @@ void take_calls(wire::Reader& reader, const wire::Piece& head, const SpecCounts&
     }
     graph.operators[i] = op;
   }
-  if (operand != graph.operands.size() || scalar != graph.scalars.size()) reader.fail("operands or scalars belong to no call");
+  if (operand != graph.operands.size() || scalar != graph.scalars.size())
+    reader.fail("operands or scalars belong to no call");
 }
 
 }  // namespace
@@ -319,7 +333,8 @@ Piece PieceDecoder::decode(const Message& message) {
     }
     if (head.specs()) {
       piece.new_specs.reserve(head.specs()->size());
-      for (const wire::Spec* spec : *head.specs()) piece.new_specs.push_back(take_spec(reader, *spec, metas, num_ops_, known));
+      for (const wire::Spec* spec : *head.specs())
+        piece.new_specs.push_back(take_spec(reader, *spec, metas, num_ops_, known));
     }
     take_calls(reader, head, known, piece.graph_part);
   } catch (const UserError& error) {  // from the constructors of meshes and layouts

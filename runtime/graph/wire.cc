@@ -5,13 +5,14 @@
 //   payload   := bytes of one tensor, row-major, without a header                   (kFeed, kReadData)
 //
 //   piece     := epoch sequence graph first_transfer wants_ack_now definitions calls
-//   definitions := mesh* meta* spec*     a mesh is numbered over the life of the encoder, a meta within its piece, a spec per Graph
-//   calls     := call* operand* scalar*  flat arrays. A call is 12 bytes: spec, counts of inputs, outputs and scalars, flags.
-//                Its operands (inputs, then outputs) and scalars follow those of the call before it, so that they need no offsets and
-//                can't overlap. 4 bytes an operand, 8 a scalar.
+//   definitions := mesh* meta* spec*     a mesh is numbered over the life of the encoder, a meta within its piece, a
+//   spec per Graph calls     := call* operand* scalar*  flat arrays. A call is 12 bytes: spec, counts of inputs,
+//   outputs and scalars, flags.
+//                Its operands (inputs, then outputs) and scalars follow those of the call before it, so that they need
+//                no offsets and can't overlap. 4 bytes an operand, 8 a scalar.
 //
-// A reader trusts nothing. FlatBuffers' verifier checks offsets and sizes; decode_* check what the numbers mean and throw DecodeError.
-// Work and memory of a decode are proportional to the message's length.
+// A reader trusts nothing. FlatBuffers' verifier checks offsets and sizes; decode_* check what the numbers mean and
+// throw DecodeError. Work and memory of a decode are proportional to the message's length.
 #include <cmath>
 
 #include "runtime/graph/wire_internal.h"
@@ -26,15 +27,24 @@ constexpr char kVersion = '1';
 
 const char* name_of_kind(MessageKind kind) {
   switch (kind) {
-    case MessageKind::kHello: return "hello";
-    case MessageKind::kConfig: return "config";
-    case MessageKind::kPiece: return "piece";
-    case MessageKind::kFeed: return "feed";
-    case MessageKind::kAck: return "ack";
-    case MessageKind::kError: return "error";
-    case MessageKind::kReadData: return "read data";
-    case MessageKind::kShutdown: return "shutdown";
-    case MessageKind::kGoodbye: return "goodbye";
+    case MessageKind::kHello:
+      return "hello";
+    case MessageKind::kConfig:
+      return "config";
+    case MessageKind::kPiece:
+      return "piece";
+    case MessageKind::kFeed:
+      return "feed";
+    case MessageKind::kAck:
+      return "ack";
+    case MessageKind::kError:
+      return "error";
+    case MessageKind::kReadData:
+      return "read data";
+    case MessageKind::kShutdown:
+      return "shutdown";
+    case MessageKind::kGoodbye:
+      return "goodbye";
   }
   return "unknown";
 }
@@ -110,19 +120,22 @@ int64_t checked_elements(const Box& box) {
   int64_t count = 1;
   for (int64_t d = 0; d < box.ndim(); ++d) {
     int64_t end = 0;
-    if (__builtin_add_overflow(box.offset[d], box.size[d], &end) || __builtin_mul_overflow(count, box.size[d], &count)) return -1;
+    if (__builtin_add_overflow(box.offset[d], box.size[d], &end) || __builtin_mul_overflow(count, box.size[d], &count))
+      return -1;
   }
   return count;
 }
 
 }  // namespace
 
-// --- hello ------------------------------------------------------------------------------------------------------------------------
+// --- hello
+// ------------------------------------------------------------------------------------------------------------------------
 Message encode(const Hello& fields) {
   FlatBufferBuilder builder(512);
   auto host = builder.CreateString(fields.host);
   auto versions = builder.CreateString(fields.versions);
-  auto root = wire::CreateHello(builder, fields.node, host, fields.pid, versions, fields.registry_hash, fields.num_cores);
+  auto root =
+      wire::CreateHello(builder, fields.node, host, fields.pid, versions, fields.registry_hash, fields.num_cores);
   return wire::seal(builder, root, MessageKind::kHello);
 }
 
@@ -134,7 +147,8 @@ Hello decode_hello(const Message& message) {
           text_of(head.versions()),          head.registry_hash(), head.num_cores()};
 }
 
-// --- config -----------------------------------------------------------------------------------------------------------------------
+// --- config
+// -----------------------------------------------------------------------------------------------------------------------
 Message encode(const Config& fields) {
   FlatBufferBuilder builder(512);
   auto nodes = wire::put(builder, fields.node_of_device);
@@ -157,16 +171,21 @@ Config decode_config(const Message& message) {
   fields.threads_per_device = head.threads_per_device();
   fields.deadline_s = head.deadline_s();
   reader.require(fields.num_nodes >= 1, "it has no node");
-  reader.require(fields.node_of_device.size() == fields.slot_of_device.size(), "it binds devices to nodes and slots unevenly");
-  for (int32_t node : fields.node_of_device) reader.require(node >= 0 && node < fields.num_nodes, "a device is on an unknown node");
+  reader.require(fields.node_of_device.size() == fields.slot_of_device.size(),
+                 "it binds devices to nodes and slots unevenly");
+  for (int32_t node : fields.node_of_device)
+    reader.require(node >= 0 && node < fields.num_nodes, "a device is on an unknown node");
   const auto num_devices = static_cast<int64_t>(fields.slot_of_device.size());
-  for (int32_t slot : fields.slot_of_device) reader.require(slot >= 0 && slot < num_devices, "a device is in an unknown slot");
-  reader.require(fields.threads_per_device >= 1 && fields.threads_per_device <= 4096, "its threads per device are outside [1, 4096]");
+  for (int32_t slot : fields.slot_of_device)
+    reader.require(slot >= 0 && slot < num_devices, "a device is in an unknown slot");
+  reader.require(fields.threads_per_device >= 1 && fields.threads_per_device <= 4096,
+                 "its threads per device are outside [1, 4096]");
   reader.require(std::isfinite(fields.deadline_s) && fields.deadline_s >= 0, "its deadline is no length of time");
   return fields;
 }
 
-// --- feed -------------------------------------------------------------------------------------------------------------------------
+// --- feed
+// -------------------------------------------------------------------------------------------------------------------------
 Message encode(const Feed& fields, SharedBytes payload) {
   FlatBufferBuilder builder(128);
   auto root = wire::CreateFeed(builder, fields.epoch, fields.feed, fields.num_uses);
@@ -179,7 +198,8 @@ Feed decode_feed(const Message& message) {
   return {head.epoch(), head.feed(), head.num_uses()};
 }
 
-// --- ack --------------------------------------------------------------------------------------------------------------------------
+// --- ack
+// --------------------------------------------------------------------------------------------------------------------------
 Message encode(const Ack& fields) {
   FlatBufferBuilder builder(256 + fields.sequences.size() * sizeof(Sequence));
   auto sequences = wire::put(builder, fields.sequences);
@@ -200,17 +220,20 @@ Ack decode_ack(const Message& message) {
   fields.kernels_run = head.kernels_run();
   fields.data_bytes_sent = head.data_bytes_sent();
   fields.data_messages_sent = head.data_messages_sent();
-  for (int64_t figure : {fields.bytes_in_use, fields.peak_bytes, fields.kernels_run, fields.data_bytes_sent, fields.data_messages_sent}) {
+  for (int64_t figure : {fields.bytes_in_use, fields.peak_bytes, fields.kernels_run, fields.data_bytes_sent,
+                         fields.data_messages_sent}) {
     reader.require(figure >= 0, "a statistic is negative");
   }
   return fields;
 }
 
-// --- error ------------------------------------------------------------------------------------------------------------------------
+// --- error
+// ------------------------------------------------------------------------------------------------------------------------
 Message encode(const ErrorReport& fields) {
   FlatBufferBuilder builder(512);
   auto text = builder.CreateString(fields.message);
-  auto root = wire::CreateErrorReport(builder, fields.epoch, fields.node, fields.device, fields.sequence, fields.op_index, text);
+  auto root = wire::CreateErrorReport(builder, fields.epoch, fields.node, fields.device, fields.sequence,
+                                      fields.op_index, text);
   return wire::seal(builder, root, MessageKind::kError);
 }
 
@@ -218,11 +241,12 @@ ErrorReport decode_error(const Message& message) {
   const auto& head = wire::verified<wire::ErrorReport>(message, MessageKind::kError);
   const wire::Reader reader(message, MessageKind::kError);
   reader.require(head.device() >= -1, "its device number is negative");
-  return {head.epoch(),    checked_node(reader, head.node()), head.device(),
-          head.sequence(), head.op_index(),                   text_of(head.message())};
+  return {head.epoch(),           checked_node(reader, head.node()), head.device(), head.sequence(), head.op_index(),
+          text_of(head.message())};
 }
 
-// --- read data --------------------------------------------------------------------------------------------------------------------
+// --- read data
+// --------------------------------------------------------------------------------------------------------------------
 Message encode(const ReadData& fields, SharedBytes payload) {
   FlatBufferBuilder builder(256);
   auto offset = wire::put(builder, fields.box.offset);
@@ -247,11 +271,13 @@ ReadData decode_read_data(const Message& message) {
   reader.require(!is_empty(message.payload), "the box's data are missing");
   const auto bytes = static_cast<int64_t>(message.payload->size());
   const int64_t item = bytes / elements;
-  reader.require(bytes % elements == 0 && (item == 1 || item == 2 || item == 4 || item == 8), "the data don't fill the box");
+  reader.require(bytes % elements == 0 && (item == 1 || item == 2 || item == 4 || item == 8),
+                 "the data don't fill the box");
   return fields;
 }
 
-// --- shutdown and goodbye ---------------------------------------------------------------------------------------------------------
+// --- shutdown and goodbye
+// ---------------------------------------------------------------------------------------------------------
 Message encode(const Shutdown& fields) {
   FlatBufferBuilder builder(256);
   auto reason = builder.CreateString(fields.reason);
@@ -275,12 +301,15 @@ int32_t decode_goodbye(const Message& message) {
   return checked_node(wire::Reader(message, MessageKind::kGoodbye), head.node());
 }
 
-// --- packed form ------------------------------------------------------------------------------------------------------------------
+// --- packed form
+// ------------------------------------------------------------------------------------------------------------------
 namespace {
 
 constexpr size_t kPackedHeader = 16;
 
-SharedBytes copy_bytes(std::span<const std::byte> bytes) { return std::make_shared<const Bytes>(bytes.begin(), bytes.end()); }
+SharedBytes copy_bytes(std::span<const std::byte> bytes) {
+  return std::make_shared<const Bytes>(bytes.begin(), bytes.end());
+}
 
 }  // namespace
 
@@ -299,14 +328,16 @@ Bytes pack(const Message& message) {
 
 Message unpack(std::span<const std::byte> bytes) {
   if (bytes.size() < kPackedHeader) throw DecodeError("a packed control message is too short");
-  if (!wire::is_kind(std::to_integer<uint8_t>(bytes[0]))) throw DecodeError("a packed control message is of an unknown kind");
+  if (!wire::is_kind(std::to_integer<uint8_t>(bytes[0])))
+    throw DecodeError("a packed control message is of an unknown kind");
   bool clean = bytes[1] <= std::byte{1};
   for (size_t i = 2; i < 8; ++i) clean = clean && bytes[i] == std::byte{0};
   uint64_t head_bytes = 0;
   std::memcpy(&head_bytes, bytes.data() + 8, sizeof head_bytes);
   const size_t rest = bytes.size() - kPackedHeader;
   const bool has_payload = bytes[1] == std::byte{1};
-  if (!clean || head_bytes > rest || (!has_payload && head_bytes != rest)) throw DecodeError("a packed control message is damaged");
+  if (!clean || head_bytes > rest || (!has_payload && head_bytes != rest))
+    throw DecodeError("a packed control message is damaged");
   Message message{static_cast<MessageKind>(bytes[0]), copy_bytes(bytes.subspan(kPackedHeader, head_bytes)), nullptr};
   if (has_payload) message.payload = copy_bytes(bytes.subspan(kPackedHeader + head_bytes));
   return message;

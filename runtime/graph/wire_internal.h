@@ -1,4 +1,5 @@
-// Shared by wire.cc and piece_wire.cc: finishing and verifying FlatBuffers. Pure functions, any thread. Not for other rooms.
+// Shared by wire.cc and piece_wire.cc: finishing and verifying FlatBuffers. Pure functions, any thread. Not for other
+// rooms.
 #pragma once
 #include <cstring>
 #include <string>
@@ -19,13 +20,15 @@ inline constexpr size_t kMaxHeadBytes = size_t{1} << 30;
 // Seals the buffer with the kind's identifier and copies it out.
 void seal(flatbuffers::FlatBufferBuilder& builder, flatbuffers::uoffset_t root, Message& message);
 template <class T>
-Message seal(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<T> root, MessageKind kind, SharedBytes payload = nullptr) {
+Message seal(flatbuffers::FlatBufferBuilder& builder, flatbuffers::Offset<T> root, MessageKind kind,
+             SharedBytes payload = nullptr) {
   Message message{kind, nullptr, std::move(payload)};
   seal(builder, root.o, message);
   return message;
 }
 
-// Throws DecodeError unless the message is of this kind and carries a head whose identifier is right and whose size is sane.
+// Throws DecodeError unless the message is of this kind and carries a head whose identifier is right and whose size is
+// sane.
 void check_envelope(const Message& message, MessageKind kind);
 // The root table of a head that passed FlatBuffers' verifier. It points into the message.
 template <class T>
@@ -39,8 +42,8 @@ const T& verified(const Message& message, MessageKind kind) {
   return *flatbuffers::GetRoot<T>(data);
 }
 
-// Takes vectors out of a verified head. Hostile bytes may let many tables point at one vector; the reader refuses to copy
-// out more bytes than the head has, so that memory and time stay proportional to the message.
+// Takes vectors out of a verified head. Hostile bytes may let many tables point at one vector; the reader refuses to
+// copy out more bytes than the head has, so that memory and time stay proportional to the message.
 class Reader {
  public:
   Reader(const Message& message, MessageKind kind) : kind_(kind), bytes_left_(message.head->size()) {}
@@ -85,10 +88,12 @@ template <class T>
 flatbuffers::Offset<flatbuffers::Vector<T>> put(flatbuffers::FlatBufferBuilder& builder, const std::vector<T>& items) {
   return put(builder, items.data(), items.size());
 }
-inline flatbuffers::Offset<flatbuffers::Vector<int64_t>> put(flatbuffers::FlatBufferBuilder& builder, const Shape& shape) {
+inline flatbuffers::Offset<flatbuffers::Vector<int64_t>> put(flatbuffers::FlatBufferBuilder& builder,
+                                                             const Shape& shape) {
   return put(builder, shape.data(), static_cast<size_t>(shape.size()));
 }
-inline flatbuffers::Offset<flatbuffers::Vector<uint8_t>> put_bytes(flatbuffers::FlatBufferBuilder& builder, const std::string& bytes) {
+inline flatbuffers::Offset<flatbuffers::Vector<uint8_t>> put_bytes(flatbuffers::FlatBufferBuilder& builder,
+                                                                   const std::string& bytes) {
   return put(builder, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
 }
 

@@ -1,0 +1,227 @@
+#include "runtime/base/options_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace dtorch {
+
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr OptionRow kRows[] = {
+    {"devices", "DTORCH_DEVICES", "N", "", "devices", "an integer from 1 to 65536",
+     "devices over the whole cluster; unset: one per node on CPU, every GPU found on CUDA"},
+    {"nodes", "DTORCH_NODES", "N", "1", "nodes", "an integer from 1 to 1024",
+     "Sub-Controllers inside this process; under mpirun the ranks decide"},
+    {"device", "DTORCH_DEVICE", "KIND", "cpu", "", "cpu or cuda", "kind of the devices"},
+    {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
+     "LibTorch's threads for one CPU device; part of what fixes the bits of a run"},
+    {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name",
+     "write a timeline of every thread and stream (Chrome trace, Perfetto)"},
+    {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print each new subgraph before and after the passes"},
+    {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
+     "end the job when nothing has finished for so long"},
+    {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
+     "least severe messages to print"},
+    {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off",
+     "reduce in the fastest order; bits may then depend on the number of nodes"},
+    {"check-metadata", "DTORCH_CHECK_METADATA", "on|off", "on", "", "on or off",
+     "compare every kernel's shape and dtype with the inferred ones"},
+    {"inflight-operators", "DTORCH_INFLIGHT_OPERATORS", "N", "16384", "operators", "an integer from 1 to 16777216",
+     "how far a program may run ahead of its devices"},
+    {"inflight-bytes", "DTORCH_INFLIGHT_BYTES", "BYTES", "4G", "bytes",
+     "a number of bytes from 1 to 1024T, with K, M, G or T if you like", "how many bytes of results may be under way"},
+    {"help", "", "", "", "", "on or off", "print options and stop"},
+    {"version", "", "", "", "", "on or off", "print the versions of DTorch and its libraries and stop"},
+};
+
+bool is_switch(const OptionRow& row) { return row.value[0] == '\0'; }
+
+[[noreturn]] void refuse(const OptionRow& row, const std::string& from, const std::string& text) {
+  throw UserError(from + " is '" + text + "'; it must be " + row.allowed);
+}
+
+// One value with its place, for the messages.
+struct Given {
+  const OptionRow& row;
+  std::string from;  // "--devices" or "DTORCH_DEVICES"
+  std::string text;
+
+  int64_t integer(int64_t lowest, int64_t highest) const {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
+      refuse(row, from, text);
+    return value;
+  }
+  double seconds() const {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+      refuse(row, from, text);
+    return value;
+  }
+  int64_t bytes() const {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+    int shift = 0;
+    if (!suffix.empty()) {
+      const size_t power = std::string_view("KMGTkmgt").find(suffix[0]);
+      if (suffix.size() != 1 || power == std::string_view::npos) refuse(row, from, text);
+      shift = 10 * (static_cast<int>(power % 4) + 1);
+    }
+    constexpr int64_t kHighest = int64_t{1} << 50;
+    if (error != std::errc() || value < 1 || value > (kHighest >> shift)) refuse(row, from, text);
+    return value << shift;
+  }
+  bool on() const {
+    for (const char* yes : {"on", "1", "true", "yes"}) {
+      if (text == yes) return true;
+    }
+    for (const char* no : {"off", "0", "false", "no"}) {
+      if (text == no) return false;
+    }
+    refuse(row, from, text);
+  }
+  std::string one_of(std::initializer_list<const char*> words) const {
+    if (std::find(words.begin(), words.end(), text) == words.end()) refuse(row, from, text);
+    return text;
+  }
+  std::string file() const {
+    if (text.empty()) refuse(row, from, text);
+    return text;
+  }
+};
+
+void store(const Given& given, RuntimeOptions& options) {
+  const std::string_view name = given.row.name;
+  if (name == "devices") {
+    options.devices = given.integer(1, 65536);
+    options.devices_set = true;
+  } else if (name == "nodes") {
+    options.nodes = static_cast<int32_t>(given.integer(1, 1024));
+    options.nodes_set = true;
+  } else if (name == "device") {
+    options.device = given.one_of({"cpu", "cuda"});
+  } else if (name == "threads-per-device") {
+    options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
+  } else if (name == "trace") {
+    options.trace = given.file();
+  } else if (name == "explain") {
+    options.explain = given.on();
+  } else if (name == "deadline") {
+    options.deadline_s = given.seconds();
+  } else if (name == "log-level") {
+    options.log_level = given.one_of({"debug", "info", "warn", "error", "off"});
+  } else if (name == "fast-reduce") {
+    options.fast_reduce = given.on();
+  } else if (name == "check-metadata") {
+    options.check_metadata = given.on();
+  } else if (name == "inflight-operators") {
+    options.inflight_operators = given.integer(1, 16777216);
+  } else if (name == "inflight-bytes") {
+    options.inflight_bytes = given.bytes();
+  } else if (name == "help") {
+    options.help = given.on();
+  } else if (name == "version") {
+    options.version = given.on();
+  }
+}
+
+const OptionRow* find_row(std::string_view name) {
+  for (const OptionRow& row : kRows) {
+    if (name == row.name) return &row;
+  }
+  return nullptr;
+}
+
+// Boost's view of the command line: our options with their values, everything else as it is.
+po::parsed_options parse_tokens(const std::vector<std::string>& tokens) {
+  po::options_description description;
+  for (const OptionRow& row : kRows) {
+    auto* value = po::value<std::string>();
+    if (is_switch(row)) value->implicit_value("on");
+    description.add_options()(row.name, value);
+  }
+  namespace style = po::command_line_style;
+  const int rules = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
+  return po::command_line_parser(tokens).options(description).style(rules).allow_unregistered().run();
+}
+
+}  // namespace
+
+std::span<const OptionRow> runtime_option_rows() { return kRows; }
+
+std::vector<std::string> runtime_option_names() {
+  std::vector<std::string> names;
+  for (const OptionRow& row : kRows) names.push_back(std::string("--") + row.name);
+  return names;
+}
+
+RuntimeOptions parse_runtime_options(int& argc, char** argv) {
+  RuntimeOptions options;
+  for (const OptionRow& row : kRows) {
+    const char* text = row.env[0] == '\0' ? nullptr : std::getenv(row.env);
+    if (text != nullptr && *text != '\0') store({row, row.env, text}, options);
+  }
+  if (argc <= 1) return options;
+
+  char** const end =
+      std::find_if(argv + 1, argv + argc, [](const char* token) { return std::string_view(token) == "--"; });
+  const std::vector<std::string> tokens(argv + 1, end);
+  std::vector<char*> left;  // to the program
+  std::vector<std::string> seen;
+  char** at = argv + 1;
+  try {
+    for (const auto& option : parse_tokens(tokens).options) {
+      char** const next = at + option.original_tokens.size();
+      const OptionRow* row = option.unregistered || option.position_key >= 0 ? nullptr : find_row(option.string_key);
+      if (row == nullptr || std::string_view(row->name) == "help") left.insert(left.end(), at, next);
+      at = next;
+      if (row == nullptr) continue;
+      const std::string name = std::string("--") + row->name;
+      if (std::find(seen.begin(), seen.end(), name) != seen.end()) throw UserError(name + " is given twice");
+      seen.push_back(name);
+      // A switch's value stands behind '='; the word after it is the program's.
+      store({*row, name, option.value.empty() ? "on" : option.value.front()}, options);
+    }
+  } catch (const po::error_with_option_name& error) {
+    const OptionRow* row = find_row(std::string_view(error.get_option_name()).substr(2));
+    if (row == nullptr) throw UserError(error.what());
+    throw UserError(std::string("--") + row->name + " has no value; it must be " + row->allowed);
+  } catch (const po::error& error) {
+    throw UserError(error.what());
+  }
+  DTORCH_CHECK(at == end, "the command line was not read to its end");
+  left.insert(left.end(), end, argv + argc);
+  std::copy(left.begin(), left.end(), argv + 1);
+  argc = static_cast<int>(left.size()) + 1;
+  argv[argc] = nullptr;
+  return options;
+}
+
+std::string format_runtime_options() {
+  std::string text = "Options of every DTorch program (environment variable, default):\n";
+  for (const OptionRow& row : kRows) {
+    std::string left = std::string("  --") + row.name;
+    if (!is_switch(row)) left += std::string(" ") + row.value;
+    std::string notes = row.env;
+    if (row.initial[0] != '\0') notes += std::string(notes.empty() ? "" : ", ") + row.initial;
+    if (row.unit[0] != '\0') notes += std::string(" ") + row.unit;
+    text += fmt::format("{:<28}{}{}\n", left, row.description, notes.empty() ? "" : " (" + notes + ")");
+  }
+  return text;
+}
+
+}  // namespace dtorch
