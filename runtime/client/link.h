@@ -17,6 +17,8 @@
 
 namespace dtorch {
 
+// kFlush ends the current subgraph; with payload->read (a barrier: it reads nothing) the executor completes it when everything before it is
+// acknowledged. kClose is a Graph's last record.
 enum class RecordKind : uint8_t { kOperator = 1, kFlush, kClose };
 
 // What a read or from_host record carries besides operands; ownership of one reference passes to the consumer.
@@ -61,6 +63,9 @@ struct GraphLink {
   std::atomic<bool> failed{false};  // the executor has ended with an error; details in `failure`
   std::mutex failure_mutex;
   std::exception_ptr failure;       // under failure_mutex
+  // The first operator's failure that no read has delivered; set by the executor, taken by the client's synchronize and close. Under
+  // failure_mutex.
+  std::exception_ptr unread_failure;
 };
 
 // What the client needs of the rest of the system. Implemented by runtime/launch over the Main-Controller; methods are thread-safe.
