@@ -1,0 +1,78 @@
+#include "runtime/worker/native/native_memory.h"
+
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+
+namespace dtorch {
+namespace {
+
+constexpr size_t kHeaderBytes = 64;
+struct BlockHeader {
+  int64_t bytes = 0;
+  MemoryCounter* counter = nullptr;
+};
+static_assert(sizeof(BlockHeader) <= kHeaderBytes);
+
+// Never destroyed: blocks may be freed while the process ends.
+struct Counters {
+  MemoryCounter process;
+  std::atomic<int64_t> total{0};
+  std::mutex mutex;
+  std::deque<MemoryCounter> devices;  // under mutex
+};
+Counters& counters() {
+  static auto* instance = new Counters;
+  return *instance;
+}
+
+thread_local MemoryCounter* thread_counter = nullptr;
+
+BlockHeader* header_of(const void* block) {
+  return reinterpret_cast<BlockHeader*>(const_cast<std::byte*>(static_cast<const std::byte*>(block)) - kHeaderBytes);
+}
+
+}  // namespace
+
+MemoryCounter* new_memory_counter() {
+  std::lock_guard lock(counters().mutex);
+  return &counters().devices.emplace_back();
+}
+
+void set_memory_counter(MemoryCounter* counter) { thread_counter = counter; }
+
+MemoryCounter& memory_counter() { return thread_counter ? *thread_counter : counters().process; }
+
+void* allocate_counted(size_t bytes) {
+  size_t padded = (bytes + kHeaderBytes - 1) / kHeaderBytes * kHeaderBytes;
+  if (padded < bytes || padded + kHeaderBytes < padded) return nullptr;
+  void* memory = std::aligned_alloc(kHeaderBytes, padded + kHeaderBytes);
+  if (!memory) return nullptr;
+  MemoryCounter& counter = memory_counter();
+  new (memory) BlockHeader{static_cast<int64_t>(bytes), &counter};
+  counter.add(static_cast<int64_t>(bytes));
+  counters().total.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+  return static_cast<std::byte*>(memory) + kHeaderBytes;
+}
+
+void free_counted(void* block) {
+  if (!block) return;
+  BlockHeader* header = header_of(block);
+  header->counter->remove(header->bytes);
+  counters().total.fetch_sub(header->bytes, std::memory_order_relaxed);
+  std::free(header);
+}
+
+int64_t counted_size(const void* block) { return header_of(block)->bytes; }
+
+void charge_block(void* block, MemoryCounter& counter) {
+  BlockHeader* header = header_of(block);
+  if (header->counter == &counter) return;
+  header->counter->remove(header->bytes);
+  counter.add(header->bytes);
+  header->counter = &counter;
+}
+
+int64_t native_bytes_in_use() { return counters().total.load(std::memory_order_relaxed); }
+
+}  // namespace dtorch

@@ -1,0 +1,102 @@
+// NativeTensor without LibTorch: impl_ is one reference to a View of a counted Storage.
+#include "ops/def/native_tensor.h"
+#include "runtime/base/intrusive.h"
+#include "runtime/worker/native/native_memory.h"
+
+namespace dtorch {
+namespace {
+
+struct Storage : RefCounted {
+  explicit Storage(size_t bytes) {
+    // Also an empty storage has an address.
+    block = allocate_counted(bytes);
+    if (!block) throw RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes could not be allocated");
+  }
+  ~Storage() { free_counted(block); }
+  void* block = nullptr;
+};
+
+struct View : RefCounted {
+  IntrusivePtr<Storage> storage;
+  int64_t offset = 0;  // in elements
+  Shape local_shape, strides;
+  DType dtype = kFloat32;
+};
+
+View* view_of(const NativeTensor& tensor) {
+  DTORCH_CHECK(tensor.impl() != nullptr, "an empty NativeTensor has no value");
+  return static_cast<View*>(tensor.impl());
+}
+
+NativeTensor adopt_view(View* view) {
+  view->add_ref();
+  return NativeTensor::adopt(view);
+}
+
+}  // namespace
+
+void count_allocations() {}
+
+void charge_storage(const NativeTensor& tensor, MemoryCounter& counter) { charge_block(view_of(tensor)->storage->block, counter); }
+
+NativeTensor::NativeTensor(const NativeTensor& other) : impl_(other.impl_) {
+  if (impl_) static_cast<View*>(impl_)->add_ref();
+}
+
+void NativeTensor::reset() {
+  auto* view = static_cast<View*>(std::exchange(impl_, nullptr));
+  if (view && view->drop_ref()) delete view;
+}
+
+NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
+  auto storage = make_intrusive<Storage>(static_cast<size_t>(local_shape.num_elements() * size_of(dtype)));
+  auto* view = new View;
+  view->storage = std::move(storage);
+  view->local_shape = local_shape;
+  view->strides = contiguous_strides(local_shape);
+  view->dtype = dtype;
+  return adopt_view(view);
+}
+
+Shape NativeTensor::local_shape() const { return view_of(*this)->local_shape; }
+Shape NativeTensor::strides() const { return view_of(*this)->strides; }
+DType NativeTensor::dtype() const { return view_of(*this)->dtype; }
+
+std::byte* NativeTensor::data() const {
+  View* view = view_of(*this);
+  return static_cast<std::byte*>(view->storage->block) + view->offset * size_of(view->dtype);
+}
+
+bool NativeTensor::is_contiguous() const {
+  View* view = view_of(*this);
+  Shape expected = contiguous_strides(view->local_shape);
+  for (int64_t dim = 0; dim < expected.size(); ++dim) {
+    if (view->local_shape[dim] == 0) return true;
+  }
+  for (int64_t dim = 0; dim < expected.size(); ++dim) {
+    if (view->local_shape[dim] != 1 && view->strides[dim] != expected[dim]) return false;
+  }
+  return true;
+}
+
+bool NativeTensor::is_sole_owner() const {
+  View* view = view_of(*this);
+  return view->ref_count() == 1 && view->storage->ref_count() == 1;
+}
+
+int64_t NativeTensor::storage_bytes() const { return counted_size(view_of(*this)->storage->block); }
+
+NativeTensor NativeTensor::narrowed(const Box& local_box) const {
+  View* source = view_of(*this);
+  DTORCH_CHECK(whole(source->local_shape).contains(local_box), local_box.str() + " of " + str());
+  auto* view = new View;
+  view->storage = source->storage;
+  view->offset = source->offset;
+  for (int64_t dim = 0; dim < local_box.ndim(); ++dim) view->offset += local_box.offset[dim] * source->strides[dim];
+  view->local_shape = local_box.size;
+  view->strides = source->strides;
+  view->dtype = source->dtype;
+  return adopt_view(view);
+}
+
+}  // namespace dtorch
