@@ -1,0 +1,7 @@
+// The public interface for models: modules, layers, Llama, optimizers, schedules.
+#pragma once
+#include "dtorch/dtorch.h"
+#include "nn/layers.h"
+#include "nn/llama.h"
+#include "nn/module.h"
+#include "nn/optim.h"
