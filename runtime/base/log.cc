@@ -99,8 +99,8 @@ LogLevel parse_log_level(const std::string& name) {
   }
   const std::vector<std::string> names(std::begin(kLevelNames), std::end(kLevelNames));
   const std::string near = nearest_word(name, names);
-  throw UserError("log level '" + name + "' is unknown" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-                  " Allowed: debug, info, warn, error, off");
+  const std::string hint = near.empty() ? "." : "; did you mean '" + near + "'?";
+  throw UserError("log level '" + name + "' is unknown" + hint + " Allowed: debug, info, warn, error, off");
 }
 
 void set_log_level(const std::string& name) { set_log_level(parse_log_level(name)); }

@@ -19,30 +19,28 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr OptionRow kRows[] = {
-    {"devices", "DTORCH_DEVICES", "N", "", "devices", "an integer from 1 to 65536",
-     "devices over the whole cluster; unset: one per node on CPU, every GPU found on CUDA"},
-    {"nodes", "DTORCH_NODES", "N", "1", "nodes", "an integer from 1 to 1024",
-     "Sub-Controllers inside this process; under mpirun the ranks decide"},
+    {"devices", "DTORCH_DEVICES", "N", "", "", "an integer from 1 to 65536",
+     "devices of the cluster; unset: 1 per node (cpu), all found (cuda)"},
+    {"nodes", "DTORCH_NODES", "N", "1", "", "an integer from 1 to 1024",
+     "nodes inside one process; under mpirun ranks decide"},
     {"device", "DTORCH_DEVICE", "KIND", "cpu", "", "cpu or cuda", "kind of the devices"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
-     "LibTorch's threads for one CPU device; part of what fixes the bits of a run"},
-    {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name",
-     "write a timeline of every thread and stream (Chrome trace, Perfetto)"},
-    {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print each new subgraph before and after the passes"},
+     "LibTorch's, on one CPU device"},
+    {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
+    {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs before and after the passes"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
-     "end the job when nothing has finished for so long"},
+     "end a job that makes no progress; 0: never"},
     {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
-     "least severe messages to print"},
-    {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off",
-     "reduce in the fastest order; bits may then depend on the number of nodes"},
+     "debug, info, warn, error or off"},
+    {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off", "fastest order; bits may depend on the nodes"},
     {"check-metadata", "DTORCH_CHECK_METADATA", "on|off", "on", "", "on or off",
-     "compare every kernel's shape and dtype with the inferred ones"},
+     "compare results with inferred shapes, dtypes"},
     {"inflight-operators", "DTORCH_INFLIGHT_OPERATORS", "N", "16384", "operators", "an integer from 1 to 16777216",
-     "how far a program may run ahead of its devices"},
+     "how far a program may run ahead"},
     {"inflight-bytes", "DTORCH_INFLIGHT_BYTES", "BYTES", "4G", "bytes",
-     "a number of bytes from 1 to 1024T, with K, M, G or T if you like", "how many bytes of results may be under way"},
+     "a number of bytes from 1 to 1024T, with K, M, G or T if you like", "results that may be under way"},
     {"help", "", "", "", "", "on or off", "print options and stop"},
-    {"version", "", "", "", "", "on or off", "print the versions of DTorch and its libraries and stop"},
+    {"version", "", "", "", "", "on or off", "print versions and stop"},
 };
 
 bool is_switch(const OptionRow& row) { return row.value[0] == '\0'; }
@@ -147,13 +145,14 @@ const OptionRow* find_row(std::string_view name) {
 }
 
 // Boost's view of the command line: our options with their values, everything else as it is.
-po::parsed_options parse_tokens(const std::vector<std::string>& tokens) {
-  po::options_description description;
-  for (const OptionRow& row : kRows) {
-    auto* value = po::value<std::string>();
-    if (is_switch(row)) value->implicit_value("on");
-    description.add_options()(row.name, value);
+po::parsed_options parse_tokens(std::vector<std::string> tokens) {
+  // A switch's value stands behind '='; the word after it is the program's.
+  for (std::string& token : tokens) {
+    const OptionRow* row = token.starts_with("--") ? find_row(std::string_view(token).substr(2)) : nullptr;
+    if (row != nullptr && is_switch(*row)) token += "=on";
   }
+  po::options_description description;
+  for (const OptionRow& row : kRows) description.add_options()(row.name, po::value<std::string>());
   namespace style = po::command_line_style;
   const int rules = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
   return po::command_line_parser(tokens).options(description).style(rules).allow_unregistered().run();
@@ -193,8 +192,7 @@ RuntimeOptions parse_runtime_options(int& argc, char** argv) {
       const std::string name = std::string("--") + row->name;
       if (std::find(seen.begin(), seen.end(), name) != seen.end()) throw UserError(name + " is given twice");
       seen.push_back(name);
-      // A switch's value stands behind '='; the word after it is the program's.
-      store({*row, name, option.value.empty() ? "on" : option.value.front()}, options);
+      store({*row, name, option.value.front()}, options);
     }
   } catch (const po::error_with_option_name& error) {
     const OptionRow* row = find_row(std::string_view(error.get_option_name()).substr(2));
@@ -212,14 +210,13 @@ RuntimeOptions parse_runtime_options(int& argc, char** argv) {
 }
 
 std::string format_runtime_options() {
-  std::string text = "Options of every DTorch program (environment variable, default):\n";
+  std::string text = "Options of every DTorch program, their environment variables and defaults:\n";
   for (const OptionRow& row : kRows) {
-    std::string left = std::string("  --") + row.name;
-    if (!is_switch(row)) left += std::string(" ") + row.value;
-    std::string notes = row.env;
-    if (row.initial[0] != '\0') notes += std::string(notes.empty() ? "" : ", ") + row.initial;
-    if (row.unit[0] != '\0') notes += std::string(" ") + row.unit;
-    text += fmt::format("{:<28}{}{}\n", left, row.description, notes.empty() ? "" : " (" + notes + ")");
+    const std::string left = std::string("--") + row.name + (is_switch(row) ? "" : " ") + row.value;
+    std::string initial = row.initial;
+    if (row.unit[0] != '\0') initial += std::string(" ") + row.unit;
+    if (!initial.empty()) initial = " (" + initial + ")";
+    text += fmt::format("  {:<24} {:<26} {}{}\n", left, row.env, row.description, initial);
   }
   return text;
 }
