@@ -1,0 +1,44 @@
+// The pass that frees values with their last reader; see pass.h.
+#include "runtime/controller/passes/pass.h"
+
+namespace dtorch {
+
+namespace {
+
+class LivenessPass final : public Pass {
+ public:
+  const char* name() const override { return "liveness"; }
+
+  void run(LogicalGraph& graph, const PassContext&) override {
+    // For a slot: the operand (an index) that read its present value last.
+    last_reader_.clear();
+    bool dropped = false;
+    for (Operator& op : graph.operators) {
+      const uint32_t first = op.first_operand;
+      if (op.spec != kReleaseSpec) {
+        for (uint32_t k = 0; k < op.num_inputs; ++k) last_reader_.set(graph.operands[first + k] & kMaxOperand, first + k);
+        for (OperandId slot : graph.outputs(op)) last_reader_.erase(slot);
+        continue;
+      }
+      for (uint32_t k = 0; k < op.num_inputs; ++k) {
+        OperandId& slot = graph.operands[first + k];
+        const uint32_t reader = last_reader_.get(slot);
+        if (reader == SlotMap::kNone) continue;
+        graph.operands[reader] |= kLastUse;
+        last_reader_.erase(slot);
+        slot = kDroppedOperand;
+        dropped = true;
+      }
+    }
+    if (dropped) compact(graph);
+  }
+
+ private:
+  SlotMap last_reader_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> make_liveness_pass() { return std::make_unique<LivenessPass>(); }
+
+}  // namespace dtorch

@@ -1,0 +1,42 @@
+// What the controller needs to know of a Graph's operator specs, looked up once.
+#pragma once
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ops/def/operator_def.h"
+#include "runtime/graph/logical_graph.h"
+
+namespace dtorch {
+
+struct SpecInfo {
+  const OperatorSpec* spec = nullptr;  // the client's; lives as long as its Graph
+  const char* op_name = "";
+  int64_t output_bytes = 0;            // of the logical tensors
+  bool is_read = false;
+  bool ends_subgraph = false;          // reads and what the operator says
+  bool moves_data = false;             // draws a transfer number
+  bool has_feed = false;               // from_host: bytes travel beside the piece
+  bool droppable = false;              // pure and without a feed
+  bool defined_on_nodes = false;       // a piece that was sent defines it
+};
+
+// Filled and read by the executor of the Graph; other threads only ask for names.
+class SpecTable {
+ public:
+  SpecInfo& find_or_add(const OperatorSpec& spec, bool has_feed) {
+    if (spec.id < infos_.size() && infos_[spec.id].spec == &spec) return infos_[spec.id];
+    return add(spec, has_feed);
+  }
+  SpecInfo& at(uint32_t id) { return infos_[id]; }
+  const SpecInfo& at(uint32_t id) const { return infos_[id]; }
+  // Any thread. Of an id that a piece of this Graph uses.
+  const char* op_name(uint32_t id) const;
+
+ private:
+  SpecInfo& add(const OperatorSpec& spec, bool has_feed);
+  mutable std::mutex mutex_;  // taken to grow, and by other threads
+  std::vector<SpecInfo> infos_;
+};
+
+}  // namespace dtorch
