@@ -119,7 +119,7 @@ bool contains(const AxisList& axes, int64_t axis) {
 
 }  // namespace
 
-std::vector<Piece> pieces_for(const Stage& stage, int64_t device, const DeviceBinding& binding) {
+std::vector<PlanPiece> pieces_for(const Stage& stage, int64_t device, const DeviceBinding& binding) {
   const Layout& from = stage.from->layout;
   const Layout& to = stage.to->layout;
   const Shape& shape = stage.from->global_shape;
@@ -152,10 +152,10 @@ std::vector<Piece> pieces_for(const Stage& stage, int64_t device, const DeviceBi
   }
   const IndexOffsets folds = offsets_over(from.mesh(), stage.folded_axes);
   const HolderChoice choice(stage, device, to_index, offsets_over(from.mesh(), replicated), binding);
-  std::vector<Piece> pieces;
+  std::vector<PlanPiece> pieces;
   Shape at(shape.size(), 0);  // which part of each dim
   while (true) {
-    Piece piece{{Shape(shape.size(), 0), Shape(shape.size(), 0)}, {}};
+    PlanPiece piece{{Shape(shape.size(), 0), Shape(shape.size(), 0)}, {}};
     int64_t base = kept_offset;
     for (int64_t dim = 0; dim < shape.ndim(); ++dim) {
       const DimPart& part = parts[static_cast<size_t>(dim)][static_cast<size_t>(at[dim])];
@@ -174,7 +174,7 @@ std::vector<Piece> pieces_for(const Stage& stage, int64_t device, const DeviceBi
 
 int64_t bytes_received(const Stage& stage, int64_t device, const DeviceBinding& binding) {
   int64_t elements = 0;
-  for (const Piece& piece : pieces_for(stage, device, binding)) {
+  for (const PlanPiece& piece : pieces_for(stage, device, binding)) {
     const int64_t others =
         static_cast<int64_t>(piece.sources.size()) - std::count(piece.sources.begin(), piece.sources.end(), device);
     elements += others * piece.box.num_elements();

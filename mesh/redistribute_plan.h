@@ -19,7 +19,7 @@ namespace dtorch {
 
 // One destination box on one device: the sources that hold (parts of) it. One source: a copy. Several: fold them in
 // this order with `reduce` (mesh order, so that bits don't depend on nodes).
-struct Piece {
+struct PlanPiece {
   Box box;                       // global coordinates
   std::vector<int64_t> sources;  // device numbers, in fold order
 };
@@ -57,8 +57,8 @@ RedistributePlan make_redistribute_plan(const TensorMeta* source, const TensorMe
 // its box. A copy names the nearest holder: itself, else one on its node, else a replica chosen by a formula that
 // spreads the load. A fold names one holder (the nearest) of each part, in mesh order of the folded axes. A destination
 // that is Partial(sum) on an axis where the source is not: position 0 of the axis holds the value, the other positions
-// have a Piece with no sources, which means 0. An empty box has no pieces.
-std::vector<Piece> pieces_for(const Stage& stage, int64_t device, const DeviceBinding& binding);
+// have a PlanPiece with no sources, which means 0. An empty box has no pieces.
+std::vector<PlanPiece> pieces_for(const Stage& stage, int64_t device, const DeviceBinding& binding);
 
 // Bytes that `device` receives from other devices in a stage.
 int64_t bytes_received(const Stage& stage, int64_t device, const DeviceBinding& binding);
