@@ -1,0 +1,177 @@
+// The small control messages: round trips, packing, and what decoders refuse.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/graph/samples.h"
+
+namespace dtorch {
+namespace {
+
+using namespace testing_graph;
+
+SharedBytes bytes_of(size_t size) { return std::make_shared<const Bytes>(size); }
+
+TEST(Wire, HelloKeepsEveryField) {
+  const Hello sent{2, "node\xC3\xA9", 4711, "DTorch 0.1", 0xFEDCBA9876543210u, 8};
+  const Hello received = decode_hello(encode(sent));
+  EXPECT_EQ(received.node, sent.node);
+  EXPECT_EQ(received.host, sent.host);
+  EXPECT_EQ(received.pid, sent.pid);
+  EXPECT_EQ(received.versions, sent.versions);
+  EXPECT_EQ(received.registry_hash, sent.registry_hash);
+  EXPECT_EQ(received.num_cores, sent.num_cores);
+}
+
+TEST(Wire, ConfigKeepsEveryField) {
+  const Config sent{5, {0, 1, 1}, {0, 0, 1}, 2, false, false, 6, 0.25};
+  const Config received = decode_config(encode(sent));
+  EXPECT_EQ(received.epoch, sent.epoch);
+  EXPECT_EQ(received.node_of_device, sent.node_of_device);
+  EXPECT_EQ(received.slot_of_device, sent.slot_of_device);
+  EXPECT_EQ(received.num_nodes, sent.num_nodes);
+  EXPECT_EQ(received.check_metadata, sent.check_metadata);
+  EXPECT_EQ(received.ordered_reductions, sent.ordered_reductions);
+  EXPECT_EQ(received.threads_per_device, sent.threads_per_device);
+  EXPECT_EQ(received.deadline_s, sent.deadline_s);
+}
+
+TEST(Wire, FeedsAndReadsCarryTheirBytesBeside) {
+  const SharedBytes payload = bytes_of(48);
+  const Message feed = encode(Feed{1, 99, 3}, payload);
+  EXPECT_EQ(feed.payload, payload) << "the bytes were copied";
+  EXPECT_EQ(decode_feed(feed).feed, 99u);
+  EXPECT_EQ(decode_feed(feed).num_uses, 3u);
+  const Message read = encode(ReadData{1, 2, 77, Box{{0, 4}, {2, 3}}}, payload);
+  const ReadData received = decode_read_data(read);
+  EXPECT_EQ(read.payload, payload);
+  EXPECT_EQ(received.node, 2);
+  EXPECT_EQ(received.read, 77u);
+  EXPECT_EQ(received.box, (Box{{0, 4}, {2, 3}}));
+  EXPECT_EQ(decode_read_data(encode(ReadData{}, bytes_of(8))).box.ndim(), 0) << "a scalar";
+  EXPECT_TRUE(decode_read_data(encode(ReadData{0, 0, 0, Box{{0}, {0}}}, nullptr)).box.empty());
+}
+
+TEST(Wire, AcksAndErrorsKeepEveryField) {
+  const Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8};
+  const Ack ack = decode_ack(encode(sent));
+  EXPECT_EQ(ack.node, 2);
+  EXPECT_EQ(ack.sequences, sent.sequences);
+  EXPECT_EQ(ack.bytes_in_use, 4);
+  EXPECT_EQ(ack.peak_bytes, 5);
+  EXPECT_EQ(ack.kernels_run, 6);
+  EXPECT_EQ(ack.data_bytes_sent, 7);
+  EXPECT_EQ(ack.data_messages_sent, 8);
+  const ErrorReport error = decode_error(encode(ErrorReport{1, 2, -1, 4, 5, "text"}));
+  EXPECT_EQ(error.epoch, 1u);
+  EXPECT_EQ(error.node, 2);
+  EXPECT_EQ(error.device, -1);
+  EXPECT_EQ(error.sequence, 4u);
+  EXPECT_EQ(error.op_index, 5u);
+  EXPECT_EQ(error.message, "text");
+}
+
+TEST(Wire, TheEndKeepsCodeAndReason) {
+  const Shutdown end = decode_shutdown(encode(Shutdown{-7, "because"}));
+  EXPECT_EQ(end.exit_code, -7);
+  EXPECT_EQ(end.reason, "because");
+  EXPECT_EQ(decode_goodbye(encode_goodbye(12)), 12);
+}
+
+TEST(Wire, EveryMessageSurvivesPackingByteForByte) {
+  PieceEncoder encoder;
+  std::vector<Message> messages = sample_messages();
+  messages.push_back(encoder.encode(sample_piece()));
+  messages.push_back(encode(Feed{}, bytes_of(0)));
+  for (const Message& sent : messages) {
+    const Message received = unpack(pack(sent));
+    EXPECT_EQ(received.kind, sent.kind);
+    EXPECT_EQ(*received.head, *sent.head);
+    ASSERT_EQ(received.payload == nullptr, sent.payload == nullptr);
+    EXPECT_TRUE(sent.payload == nullptr || *received.payload == *sent.payload);
+    EXPECT_NO_THROW(decode_any(received));
+  }
+}
+
+TEST(Wire, UnpackRefusesWhatPackDoesNotWrite) {
+  const Bytes good = pack(encode_goodbye(1));
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THROW(unpack(std::span(good).first(size)), DecodeError) << size;
+  }
+  for (size_t at = 0; at < 16; ++at) {
+    Bytes bad = good;
+    bad[at] ^= std::byte{0x80};
+    EXPECT_THROW(unpack(bad), DecodeError) << at;
+  }
+  Bytes longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_THROW(unpack(longer), DecodeError);
+}
+
+TEST(Wire, ADecoderRefusesAMessageOfAnotherKind) {
+  for (const Message& message : sample_messages()) {
+    for (uint8_t kind = 1; kind <= static_cast<uint8_t>(MessageKind::kGoodbye); ++kind) {
+      Message relabelled = message;
+      relabelled.kind = static_cast<MessageKind>(kind);
+      if (relabelled.kind == message.kind) continue;
+      EXPECT_THROW(decode_any(relabelled), DecodeError);
+    }
+  }
+  EXPECT_THROW(decode_ack(encode_goodbye(1)), DecodeError);
+  EXPECT_THROW(decode_ack(Message{MessageKind::kAck, nullptr, nullptr}), DecodeError);
+}
+
+TEST(Wire, AnotherVersionOfTheWireFormIsNamed) {
+  const Message message = encode_goodbye(1);
+  Bytes head = *message.head;
+  head[6] = std::byte{'9'};
+  try {
+    decode_goodbye(with_head(message, head));
+    FAIL();
+  } catch (const DecodeError& error) {
+    EXPECT_NE(std::string(error.what()).find("another version"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Wire, RefusesFieldsThatCanNotBe) {
+  const Config good{0, {0, 1}, {0, 0}, 2, true, true, 1, 1.0};
+  EXPECT_NO_THROW(decode_config(encode(good)));
+  const auto refused = [&](auto change) {
+    Config bad = good;
+    change(bad);
+    EXPECT_THROW(decode_config(encode(bad)), DecodeError);
+  };
+  refused([](Config& c) { c.node_of_device[0] = 2; });
+  refused([](Config& c) { c.node_of_device[0] = -1; });
+  refused([](Config& c) { c.slot_of_device[1] = 2; });
+  refused([](Config& c) { c.slot_of_device.pop_back(); });
+  refused([](Config& c) { c.num_nodes = 0; });
+  refused([](Config& c) { c.threads_per_device = 0; });
+  refused([](Config& c) { c.deadline_s = -1; });
+  refused([](Config& c) { c.deadline_s = std::numeric_limits<double>::quiet_NaN(); });
+  EXPECT_THROW(decode_hello(encode(Hello{-1, "", 0, "", 0, 0})), DecodeError);
+  EXPECT_THROW(decode_feed(encode(Feed{0, 0, 0}, nullptr)), DecodeError);
+  EXPECT_THROW(decode_ack(encode(Ack{0, 0, {}, -1, 0, 0, 0, 0})), DecodeError);
+  EXPECT_THROW(decode_error(encode(ErrorReport{0, 0, -2, 0, 0, ""})), DecodeError);
+  EXPECT_THROW(decode_goodbye(encode_goodbye(-1)), DecodeError);
+}
+
+TEST(Wire, RefusesBoxesThatDoNotFitTheirData) {
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  const auto refused = [](const Box& box, size_t bytes) {
+    EXPECT_THROW(decode_read_data(encode(ReadData{0, 0, 0, box}, bytes == 0 ? nullptr : bytes_of(bytes))), DecodeError)
+        << box.size.str();
+  };
+  refused({{0}, {3}}, 0);
+  refused({{0}, {3}}, 10);
+  refused({{0}, {3}}, 9);
+  refused({{0}, {0}}, 4);
+  refused({{0, 0}, {3}}, 12);
+  refused({{-1}, {3}}, 12);
+  refused({{0}, {-3}}, 12);
+  refused({{huge}, {3}}, 12);
+  refused({{0, 0}, {huge, huge}}, 12);
+}
+
+}  // namespace
+}  // namespace dtorch
