@@ -29,7 +29,7 @@ bool kinds_commute(const Layout& a, const Layout& b) {
 bool only_own_sources(const RedistributePlan& plan, const DeviceBinding& binding) {
   for (const Stage& stage : plan.stages) {
     for (int64_t device : stage.to->layout.mesh().devices()) {
-      for (const Piece& piece : pieces_for(stage, device, binding)) {
+      for (const PlanPiece& piece : pieces_for(stage, device, binding)) {
         for (int64_t source : piece.sources) {
           if (source != device) return false;
         }
@@ -144,7 +144,7 @@ TEST(Redistribute, FoldsTheSamePartsInTheSameOrderWhateverNodeHoldsThem) {
   ASSERT_FALSE(plan.stages.front().folded_axes.empty());
   for (int32_t nodes : {1, 2, 4, 8}) {
     for (int64_t device = 0; device < 8; ++device) {
-      for (const Piece& piece : pieces_for(plan.stages.front(), device, block_binding(8, nodes))) {
+      for (const PlanPiece& piece : pieces_for(plan.stages.front(), device, block_binding(8, nodes))) {
         ASSERT_EQ(piece.sources.size(), 4u);
         // Positions on axes 0 and 2 in mesh order, whichever replica on axis 1 sends.
         const std::vector<int64_t> parts{0, 1, 4, 5};

@@ -202,7 +202,7 @@ Distributed run_stage(const Stage& stage, const Distributed& source, const Devic
     const Box own = stage.to->layout.box_of(source.global_shape, device);
     Array part{own.size, std::vector<double>(static_cast<size_t>(own.size.num_elements()), NAN)};
     Shape last_offset;
-    for (const Piece& piece : pieces_for(stage, device, binding)) {
+    for (const PlanPiece& piece : pieces_for(stage, device, binding)) {
       EXPECT_FALSE(piece.box.empty());
       EXPECT_TRUE(own.contains(piece.box));
       EXPECT_TRUE(last_offset.empty() ||
