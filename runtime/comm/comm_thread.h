@@ -1,10 +1,11 @@
 // The one thread of a process that talks to the data plane (and, under MPI, to MPI at all: D7). Runs CommTasks as state machines,
-// and lets ProgressSources (the MPI control channel) make progress. Sleeps when idle: blocks when nothing needs polling, else spins
-// about 20 us with a yield in every turn, then backs off 5 -> 200 us, 1 ms after 10 ms, 10 ms after 1 s without activity.
+// and lets ProgressSources (the MPI control channel) make progress. Sleeps when idle: spins about 20 us with a yield in every turn,
+// then blocks when nothing needs polling, else backs off 5 -> 200 us, 1 ms after 10 ms, 10 ms after 1 s without activity.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,37 +29,60 @@ class CommTask : public RefCounted {
 class ProgressSource {
  public:
   virtual ~ProgressSource() = default;
-  virtual bool progress() = 0;          // true when something happened. Comm thread only
-  virtual bool needs_polling() const = 0;
+  virtual bool progress() = 0;               // true when something happened. Comm thread only
+  virtual bool needs_polling() const = 0;    // comm thread only
+  // Something was begun that must end before the comm thread may. Comm thread only.
+  virtual bool outstanding() const { return false; }
+  // `wake` is called, from any thread, when progress() has something new to do. Null: as Transport::set_wakeup.
+  virtual void set_wakeup(std::function<void()> wake) { static_cast<void>(wake); }
 };
 
 class CommThread {
  public:
-  // `on_start` and `on_end` run on the thread itself. transport may be null (rank 0 of several).
+  // Registers notify() as the wake-up of the transport and the sources; the sources outlive this object. transport may be null
+  // (rank 0 of several): then no task may be submitted. `on_failure` runs on the thread, once, as the last thing that it does.
   CommThread(std::unique_ptr<Transport> transport, std::vector<ProgressSource*> sources,
              std::function<void(std::exception_ptr)> on_failure);
-  ~CommThread();  // stops
-  void submit(IntrusivePtr<CommTask> task);  // any thread
+  // Stops by force if it still runs. Tasks that haven't finished are destroyed after the transport, which may use their memory.
+  ~CommThread();
+  CommThread(const CommThread&) = delete;
+  CommThread& operator=(const CommThread&) = delete;
+
+  void submit(IntrusivePtr<CommTask> task);  // any thread; without effect after the end
   // Something that a task or a source waits for may have happened. Any thread; cheap when the thread is awake.
   void notify();
-  // Ends the thread when no task is left and no source has anything outstanding, or at once when `force`.
+  // Ends the thread when no task is left and no source has anything outstanding, or at once when `force`. Returns when it has
+  // ended. May be called again, also with force while another thread waits.
   void stop(bool force);
+  // As stop(false), but by force after `grace`. True when the end was an orderly one.
+  bool stop_within(std::chrono::nanoseconds grace);
   Transport* transport() { return transport_.get(); }
 
  private:
   void loop();
   bool turn();
+  bool poll_tasks();
+  bool may_end() const;
   void idle(int64_t idle_ns);
+  void request_stop(bool force);
+  void join();
+
   std::unique_ptr<Transport> transport_;
   std::vector<ProgressSource*> sources_;
   std::function<void(std::exception_ptr)> on_failure_;
-  std::mutex mutex_;
-  std::condition_variable wakeup_;
-  std::deque<IntrusivePtr<CommTask>> submitted_;  // under mutex_
   std::atomic<bool> notified_{false};
   std::atomic<bool> asleep_{false};
-  bool stop_ = false, force_ = false;             // under mutex_
-  std::vector<IntrusivePtr<CommTask>> running_;   // the thread's
+  std::mutex mutex_;
+  std::condition_variable wakeup_;
+  std::condition_variable ended_wakeup_;
+  std::vector<IntrusivePtr<CommTask>> submitted_;  // under mutex_
+  bool stop_ = false, force_ = false;              // under mutex_
+  bool ended_ = false;                             // under mutex_
+  std::vector<IntrusivePtr<CommTask>> taken_;      // the thread's, as all that follows
+  std::vector<IntrusivePtr<CommTask>> running_;
+  bool stopping_ = false, forced_ = false;
+  bool orderly_ = false;                           // the thread's until it has ended
+  std::mutex join_mutex_;                          // of thread_
   std::thread thread_;
 };
 

@@ -1,0 +1,25 @@
+// Return codes of MPI as exceptions. Inside runtime/comm only.
+#pragma once
+#include <mpi.h>
+
+#include <string>
+
+#include "runtime/base/error.h"
+
+namespace dtorch {
+
+inline std::string mpi_error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "error " + std::to_string(code);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+inline void check_mpi(int code, const char* what) {
+  if (code != MPI_SUCCESS) throw RuntimeFault(std::string(what, std::string_view(what).find('(')) + ": " + mpi_error_text(code));
+}
+
+}  // namespace dtorch
+
+// Throws RuntimeFault "MPI_Isend: what MPI says".
+#define DTORCH_MPI(call) ::dtorch::check_mpi((call), #call)

@@ -1,0 +1,62 @@
+#include "runtime/comm/transfer_message.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace dtorch {
+namespace {
+
+constexpr uint32_t kMagic = 0x54445431;
+
+}  // namespace
+
+struct TransferMessage::Header {
+  uint32_t magic = kMagic;
+  uint32_t poisoned = 0;
+  uint64_t text_bytes = 0;
+  uint64_t zero[6] = {};
+};
+
+TransferMessage::TransferMessage(size_t body_bytes) : size_(kHeaderBytes + std::max(body_bytes, kMinBody)) {
+  static_assert(sizeof(Header) == kHeaderBytes && kHeaderBytes % kPartAlignment == 0);
+  memory_ = std::make_unique_for_overwrite<std::byte[]>(size_);
+}
+
+void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources) {
+  const Header header;
+  std::memcpy(memory_.get(), &header, sizeof(header));
+  std::byte* body = memory_.get() + kHeaderBytes;
+  // Nothing that was in this memory before leaves the process.
+  size_t end = 0;
+  for (const NodePlan::RemotePart& part : parts) {
+    const NativeTensor& source = sources.at(part.source);
+    std::memset(body + end, 0, part.offset - end);
+    pack_box(source, part.source_box, body + part.offset);
+    end = part.offset + static_cast<size_t>(part.source_box.num_elements() * size_of(source.dtype()));
+  }
+  std::memset(body + end, 0, size_ - kHeaderBytes - end);
+}
+
+void TransferMessage::poison(const std::string& text) {
+  Header header;
+  header.poisoned = 1;
+  header.text_bytes = std::min(text.size(), size_ - kHeaderBytes);
+  std::memset(memory_.get(), 0, size_);
+  std::memcpy(memory_.get(), &header, sizeof(header));
+  std::memcpy(memory_.get() + kHeaderBytes, text.data(), header.text_bytes);
+}
+
+std::optional<std::string> TransferMessage::poison_text() const {
+  Header header;
+  std::memcpy(&header, memory_.get(), sizeof(header));
+  if (header.magic != kMagic || header.poisoned > 1 || header.text_bytes > size_ - kHeaderBytes) {
+    throw RuntimeFault("a message of the data plane is damaged");
+  }
+  if (header.poisoned == 0) return std::nullopt;
+  std::string text(reinterpret_cast<const char*>(body()), header.text_bytes);
+  return text.empty() ? "a source has failed" : text;
+}
+
+}  // namespace dtorch

@@ -1,0 +1,42 @@
+// The message between two nodes in one stage of a transfer; format at the top of transfer.h. Inside runtime/comm only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/comm/transfer.h"
+
+namespace dtorch {
+
+inline constexpr size_t kMaxStages = 16;
+inline constexpr size_t kPartAlignment = 16;
+inline constexpr size_t kMinBody = 192;  // so that an error text fits into any message
+
+constexpr size_t align_part(size_t offset) { return (offset + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
+
+class TransferMessage {
+ public:
+  TransferMessage() = default;
+  // Uninitialised. `body_bytes` as in NodePlan.
+  explicit TransferMessage(size_t body_bytes);
+
+  std::span<std::byte> bytes() { return {memory_.get(), size_}; }
+  const std::byte* body() const { return memory_.get() + kHeaderBytes; }
+
+  void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources);
+  // Cuts the text where the message ends.
+  void poison(const std::string& text);
+  // Of a message that has arrived: the text of the poison (never empty), or nothing. Throws RuntimeFault when it isn't one of ours.
+  std::optional<std::string> poison_text() const;
+
+ private:
+  static constexpr size_t kHeaderBytes = 64;
+  struct Header;
+  std::unique_ptr<std::byte[]> memory_;
+  size_t size_ = 0;
+};
+
+}  // namespace dtorch
