@@ -8,6 +8,8 @@
 namespace dtorch {
 namespace {
 
+constexpr int64_t kSmallElements = 1 << 14;
+
 // A stage before its metas are interned.
 struct Step {
   Layout from;
@@ -154,8 +156,12 @@ Steps choose_steps(const Shape& shape, const Layout& source, const Layout& desti
       best_moved = moved;
       best = target;
     };
-    if (last_fold) consider(destination);
+    // Of plans that move equally much, a small tensor takes the one with fewer stages, a large one that which holds
+    // less.
+    const bool small = shape.num_elements() <= kSmallElements;
+    if (last_fold && small) consider(destination);
     for (const Layout& target : fold_targets(at, destination, step.folded_axes, shape.ndim())) consider(target);
+    if (last_fold) consider(destination);
     step.to = best;
     steps.elements += best_moved;
     steps.list.push_back(step);
