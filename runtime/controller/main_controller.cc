@@ -59,6 +59,7 @@ struct MainController::State {
   std::vector<Hello> hellos;  // filled by start
   std::thread inbox_thread;
   std::atomic<bool> stop{false};
+  std::atomic<bool> stop_seen{false};
   static_assert(std::atomic<bool>::is_always_lock_free, "request_stop runs in signal handlers");
 
   std::mutex mutex;
@@ -218,7 +219,12 @@ RuntimeStats MainController::stats() {
   return stats;
 }
 
-bool MainController::stop_requested() const { return state_->stop.load(); }
+bool MainController::stop_requested() const {
+  if (!state_->stop.load()) return false;
+  state_->stop_seen.store(true);
+  return true;
+}
+bool MainController::stop_seen() const { return state_->stop_seen.load(); }
 void MainController::request_stop() { state_->stop.store(true); }
 std::string MainController::describe_nodes() { return describe_hellos(state_->hellos, state_->binding); }
 

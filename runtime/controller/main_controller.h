@@ -34,6 +34,8 @@ class MainController final : public Runtime {
   RuntimeStats stats() override;
   bool stop_requested() const override;
   void request_stop();  // async-signal-safe
+  // The program has asked stop_requested() since then, so it will end by itself.
+  bool stop_seen() const;
   std::string describe_nodes() override;
 
  private:
