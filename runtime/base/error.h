@@ -4,9 +4,10 @@
 // InternalError: a broken invariant of DTorch itself; never reachable from user input.
 #pragma once
 #include <cstdint>
-#include <source_location>
 #include <stdexcept>
 #include <string>
+
+#include "runtime/base/source_location.h"
 
 namespace dtorch {
 
