@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -34,7 +35,8 @@ class ReadState : public RefCounted {
   void on_ready(std::function<void()> callback, std::function<void(std::function<void()>)> post);
 
  private:
-  const Shape shape_;
+  void finish(std::exception_ptr error);
+  const Shape shape_;  // global
   const DType dtype_;
   const Box region_;
   mutable std::mutex mutex_;
@@ -46,25 +48,32 @@ class ReadState : public RefCounted {
   std::vector<std::function<void()>> callbacks_;
 };
 
+class CallbackThread;
+
 class TensorFuture {
  public:
   TensorFuture() = default;
-  explicit TensorFuture(IntrusivePtr<ReadState> state) : state_(std::move(state)) {}
-  bool is_ready() const { return state_->is_ready(); }
-  void wait() const { state_->wait(); }
+  // callbacks: where then() runs what it is given; null: a thread of their own.
+  explicit TensorFuture(IntrusivePtr<ReadState> state, std::shared_ptr<CallbackThread> callbacks = nullptr)
+      : state_(std::move(state)), callbacks_(std::move(callbacks)) {}
+  bool valid() const { return static_cast<bool>(state_); }
+  bool is_ready() const { return state().is_ready(); }
+  void wait() const { state().wait(); }
   // False when `timeout` passed first.
   template <class Rep, class Period>
   bool wait_for(std::chrono::duration<Rep, Period> timeout) const {
-    return state_->wait_for(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
+    return state().wait_for(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
   }
   // Blocks. Throws RuntimeFault (operator, device, node, source line) when the value, or anything that it depends on, failed.
-  HostTensor get() const { return state_->get(); }
+  HostTensor get() const { return state().get(); }
   // Runs `callback(value)` on the client's callback thread when the value is there. An exception of the callback, and a failed
   // read, surface at the next read or flush of the program.
-  void then(std::function<void(const HostTensor&)> callback);
+  void then(std::function<void(const HostTensor&)> callback) const;
 
  private:
+  ReadState& state() const;  // throws UserError when there is none
   IntrusivePtr<ReadState> state_;
+  std::shared_ptr<CallbackThread> callbacks_;
 };
 
 }  // namespace dtorch

@@ -18,7 +18,6 @@ class AutogradMeta : public RefCounted {
  public:
   AutogradMeta() = default;
   AutogradMeta(IntrusivePtr<GradNode> producer, uint32_t index) : node(std::move(producer)), output_index(index) {}
-  ~AutogradMeta();
   IntrusivePtr<GradNode> node;   // null: a leaf
   uint32_t output_index = 0;
   bool retain = false;           // keep the gradient although not a leaf
@@ -28,7 +27,6 @@ class AutogradMeta : public RefCounted {
 
 class GradNode : public RefCounted {
  public:
-  ~GradNode();
   const OperatorDef* op = nullptr;           // null: custom
   const char* name = "";
   std::shared_ptr<const void> attributes;    // decoded
@@ -48,6 +46,7 @@ class GradNode : public RefCounted {
   uint64_t order = 0;                        // grows along the tape
   SourceLine where;
   bool released = false;                     // backward ran without retain_graph
+  GradNode* next_dying = nullptr;            // counted_release: long tapes go without recursion
 };
 
 // What a gradient function sees.

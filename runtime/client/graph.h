@@ -1,5 +1,5 @@
 // Graph: an independent stream of operators with its own executor; GraphScope makes one current on this thread.
-// GraphCore: the client's side of a Graph: slots, inference cache, specs, the ring, random state.
+// GraphCore (graph_core.h): the client's side of a Graph: slots, inference cache, specs, the ring, random state.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -45,9 +45,12 @@ class GraphScope {
   GraphScope& operator=(const GraphScope&) = delete;
 
  private:
+  IntrusivePtr<GraphCore> keep_;
   GraphCore* before_;
 };
 GraphCore& current_graph();  // throws GraphError outside of dtorch::run
+// Operators that combine across shards inside their own plan (class (b) of distribution.md) ask this before they do so.
+bool implicit_redistribution_allowed();
 
 // The first source line set on a thread wins until its scope ends: an operator recorded inside a layer reports the user's line.
 class SourceScope {

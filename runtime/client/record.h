@@ -19,10 +19,23 @@ struct RecordCall {
   std::span<const Tensor* const> inputs;
   std::span<const Scalar> scalars = {};
   std::span<const Layout> output_layouts = {};  // given: the rule isn't asked (creation, redistribute)
-  RecordPayload* payload = nullptr;            // one reference, taken over
+  // One reference, taken over, also when the call throws:
+  //   auto payload = make_intrusive<RecordPayload>(); ...; payload->add_ref(); record(..., {.payload = payload.get()});
+  RecordPayload* payload = nullptr;
 };
-// outputs: one Tensor for each output that the operator infers.
+// outputs: one Tensor for each output that the operator infers; none of them is an input. Throws PlacementError, ShapeError, DTypeError,
+// MeshError, GraphError or UserError, then nothing has been recorded; and the Graph's failure when its executor has ended.
 void record_call(const RecordCall& call, std::span<Tensor> outputs, const Where& where);
+
+// Encodes into this thread's buffer, which a call of record_call may use until it returns.
+template <class A>
+std::string_view encode_for_call(const A& attributes) {
+  thread_local std::string bytes;
+  bytes.clear();
+  AttributeEncoder encoder(bytes);
+  const_cast<A&>(attributes).fields(encoder);  // the encoder only reads
+  return bytes;
+}
 
 struct RecordExtras {
   std::span<const Scalar> scalars = {};
@@ -34,8 +47,7 @@ template <size_t kOutputs = 1, class A = NoAttrs>
 std::array<Tensor, kOutputs> record_many(const OperatorDef& op, const A& attributes, std::initializer_list<const Tensor*> inputs,
                                          const Where& where, const RecordExtras& extras = {}) {
   std::array<Tensor, kOutputs> outputs;
-  std::string bytes = encode_attributes(attributes);
-  record_call({op, bytes, std::span(inputs.begin(), inputs.size()), extras.scalars, extras.output_layouts, extras.payload}, outputs,
+  record_call({op, encode_for_call(attributes), std::span(inputs.begin(), inputs.size()), extras.scalars, extras.output_layouts, extras.payload}, outputs,
               where);
   return outputs;
 }
@@ -52,8 +64,7 @@ std::vector<Tensor> record_list(const OperatorDef& op, const A& attributes, cons
   std::vector<Tensor> outputs(num_outputs);
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
-  std::string bytes = encode_attributes(attributes);
-  record_call({op, bytes, pointers, extras.scalars, extras.output_layouts, extras.payload}, outputs, where);
+  record_call({op, encode_for_call(attributes), pointers, extras.scalars, extras.output_layouts, extras.payload}, outputs, where);
   return outputs;
 }
 

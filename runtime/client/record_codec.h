@@ -19,7 +19,7 @@ struct RecordContent {
   RecordKind kind = RecordKind::kOperator;
   const OperatorSpec* spec = nullptr;   // null: the record only releases, flushes or closes
   RecordPayload* payload = nullptr;     // null, or one reference that goes to the consumer
-  SourceLine where;
+  SourceLine where = {};
   std::span<const OperandId> inputs = {};
   std::span<const OperandId> outputs = {};
   std::span<const OperandId> releases = {};  // happen before the operator

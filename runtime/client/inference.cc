@@ -1,0 +1,129 @@
+#include "runtime/client/inference.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "runtime/client/inference_errors.h"
+
+namespace dtorch {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash ^= value;
+  hash *= 0x9E3779B97F4A7C15ull;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t hash_of(const InferenceKey& key) {
+  uint64_t hash = mix(static_cast<uint64_t>(key.policy), reinterpret_cast<uint64_t>(key.op));
+  for (const TensorMeta* meta : key.inputs) hash = mix(hash, reinterpret_cast<uint64_t>(meta));
+  for (const Layout& layout : key.output_layouts) hash = mix(hash, reinterpret_cast<uint64_t>(layout.data()) + 1);
+  if (!key.attributes.empty()) hash = mix(hash, XXH3_64bits(key.attributes.data(), key.attributes.size()));
+  return hash;
+}
+
+bool same(const Inference& entry, const InferenceKey& key, uint64_t hash) {
+  return entry.hash == hash && entry.op == key.op && entry.policy == key.policy && entry.attributes == key.attributes &&
+         std::ranges::equal(entry.inputs, key.inputs) && std::ranges::equal(entry.output_layouts, key.output_layouts);
+}
+
+// The output layouts; fills `conversions` when the inputs must be converted first.
+std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& context, std::span<const OutputMeta> outputs,
+                                  const SourceLine& where, std::vector<Conversion>* conversions) {
+  const OperatorDef& op = *key.op;
+  if (!key.output_layouts.empty() || outputs.empty()) {
+    DTORCH_CHECK(key.output_layouts.size() == outputs.size(), std::string(op.name) + ": one layout an output");
+    return {key.output_layouts.begin(), key.output_layouts.end()};
+  }
+  DTORCH_CHECK((op.rule || op.layouts) && !key.inputs.empty(), std::string(op.name) + ": neither a rule nor layouts");
+  check_one_mesh(op, key.inputs);
+  if (op.layouts) {
+    std::string reason;
+    if (auto layouts = op.layouts(context, outputs, &reason)) return std::move(*layouts);
+    MatchFailure failure;
+    failure.reason = std::move(reason);
+    failure.fix = cheapest_fix(context, op.layouts, outputs);
+    throw placement_error(op, key.inputs, std::move(failure), where);
+  }
+  std::vector<int64_t> output_ndims;
+  for (const OutputMeta& output : outputs) output_ndims.push_back(output.global_shape.ndim());
+  MatchResult result = match_rule(op.rule(context, outputs), key.inputs, output_ndims, key.policy);
+  if (!result.match) throw placement_error(op, key.inputs, std::move(result.failure), where);
+  *conversions = std::move(result.match->conversions);
+  return std::move(result.match->output_layouts);
+}
+
+}  // namespace
+
+InferenceCache::InferenceCache() : table_(256, nullptr) {}
+
+const Inference& InferenceCache::get(const InferenceKey& key, const SourceLine& where) {
+  const uint64_t hash = hash_of(key);
+  const size_t mask = table_.size() - 1;
+  for (size_t at = hash & mask; table_[at]; at = (at + 1) & mask) {
+    if (same(*table_[at], key, hash)) {
+      ++hits_;
+      return *table_[at];
+    }
+  }
+  return add(key, hash, where);
+}
+
+const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, const SourceLine& where) {
+  auto entry = std::make_unique<Inference>();
+  entry->hash = hash;
+  entry->op = key.op;
+  entry->attributes = key.attributes;
+  entry->inputs.assign(key.inputs.begin(), key.inputs.end());
+  entry->output_layouts.assign(key.output_layouts.begin(), key.output_layouts.end());
+  entry->policy = key.policy;
+  entry->decoded = key.op->attributes.decode(entry->attributes);
+  InferContext context{key.op->name, key.inputs, entry->decoded.get()};
+  try {
+    std::vector<OutputMeta> outputs = key.op->infer(context);
+    std::vector<Layout> layouts = infer_layouts(key, context, outputs, where, &entry->conversions);
+    if (entry->conversions.empty()) {
+      std::vector<const TensorMeta*> metas;
+      for (size_t i = 0; i < outputs.size(); ++i) metas.push_back(intern_meta(outputs[i].global_shape, outputs[i].dtype, layouts[i]));
+      entry->spec = spec_for(*key.op, entry->attributes, key.inputs, std::move(metas));
+    }
+  } catch (const PlacementError&) {
+    throw;
+  } catch (const UserError&) {
+    rethrow_with_call(*key.op, entry->attributes, key.inputs, where);
+  }
+  if ((entries_.size() + 1) * 2 > table_.size()) {
+    table_.assign(table_.size() * 2, nullptr);
+    for (const auto& known : entries_) insert(known.get());
+  }
+  insert(entry.get());
+  entries_.push_back(std::move(entry));
+  return *entries_.back();
+}
+
+void InferenceCache::insert(const Inference* entry) {
+  const size_t mask = table_.size() - 1;
+  size_t at = entry->hash & mask;
+  while (table_[at]) at = (at + 1) & mask;
+  table_[at] = entry;
+}
+
+const OperatorSpec* InferenceCache::spec_for(const OperatorDef& op, const std::string& attributes,
+                                             std::span<const TensorMeta* const> inputs, std::vector<const TensorMeta*> outputs) {
+  if (op.index >= specs_by_op_.size()) specs_by_op_.resize(op.index + size_t{1});
+  for (const OperatorSpec* spec : specs_by_op_[op.index]) {
+    if (spec->attributes == attributes && std::ranges::equal(spec->inputs, inputs) && spec->outputs == outputs) return spec;
+  }
+  auto spec = std::make_unique<OperatorSpec>();
+  spec->id = static_cast<uint32_t>(specs_.size());
+  spec->op = op.index;
+  spec->attributes = attributes;
+  spec->inputs.assign(inputs.begin(), inputs.end());
+  spec->outputs = std::move(outputs);
+  specs_.push_back(std::move(spec));
+  specs_by_op_[op.index].push_back(specs_.back().get());
+  return specs_.back().get();
+}
+
+}  // namespace dtorch

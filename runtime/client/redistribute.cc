@@ -1,0 +1,62 @@
+#include "runtime/client/redistribute_call.h"
+
+#include "runtime/client/named_operator.h"
+#include "runtime/client/record.h"
+
+namespace dtorch {
+
+Tensor redistribute_call(const Tensor& tensor, const Layout& layout, const Where& where) {
+  static constinit NamedOperator redistribute_operator("redistribute");
+  if (tensor.layout() == layout) return tensor;
+  Tensor result;
+  const Tensor* input = &tensor;
+  record_call({.op = redistribute_operator.get(), .attributes = {}, .inputs = {&input, 1}, .output_layouts = {&layout, 1}}, {&result, 1},
+              where);
+  return result;
+}
+
+Tensor Tensor::redistribute(const Layout& layout, Where where) const {
+  // Built anew, so that a layout made for another tensor is checked against this one's dims.
+  return redistribute_call(*this, Layout(layout.mesh(), layout.placements(), ndim(), layout.shard_order()), where);
+}
+
+Tensor Tensor::redistribute(const Placements& placements, Where where) const { return redistribute(placements, {}, where); }
+
+Tensor Tensor::redistribute(const Placements& placements, const RedistributeOptions& options, Where where) const {
+  return redistribute(mesh(), placements, options, where);
+}
+
+Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, const RedistributeOptions& options, Where where) const {
+  if (!to) throw MeshError("[redistribute] the mesh is empty (default-constructed)");
+  if (!options.order.empty()) return redistribute_call(*this, Layout(to, placements, ndim(), options.order), where);
+  const Layout target = to == mesh() ? layout().with_placements(placements, ndim()) : Layout(to, placements, ndim());
+  return redistribute_call(*this, target, where);
+}
+
+Tensor Tensor::redistribute_like(const Tensor& other, Where where) const { return redistribute(other.layout(), where); }
+
+Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_name, ByDictMode mode, Where where) const {
+  Placements target = placements();
+  if (mode == ByDictMode::kReplicate) target = Placements(target.size(), Replicate());
+  std::vector<bool> named(static_cast<size_t>(mesh().num_axes()), false);
+  for (const auto& [name, placement] : by_name) {
+    const int64_t axis = mesh().axis(name);
+    target[axis] = placement;
+    named[static_cast<size_t>(axis)] = true;
+  }
+  if (mode == ByDictMode::kRaise) {
+    std::string missing;
+    for (int64_t axis = 0; axis < mesh().num_axes(); ++axis) {
+      if (!named[static_cast<size_t>(axis)]) missing += (missing.empty() ? "'" : "', '") + mesh().axis_label(axis);
+    }
+    if (!missing.empty()) {
+      throw KeyError("[redistribute_by_dict] no placement for " + missing + "' of " + mesh().sizes_str() +
+                     "; name every axis, or pass ByDictMode::kKeep or ByDictMode::kReplicate for the others");
+    }
+  }
+  return redistribute(target, where);
+}
+
+Tensor Tensor::full_tensor(Where where) const { return redistribute_call(*this, Layout::replicated(mesh()), where); }
+
+}  // namespace dtorch

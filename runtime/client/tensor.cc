@@ -1,0 +1,68 @@
+#include "runtime/client/tensor.h"
+
+#include <ostream>
+
+#include "runtime/client/gradient.h"
+#include "runtime/client/graph_core.h"
+
+namespace dtorch {
+
+Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta) : graph_(std::move(graph)), slot_(slot), meta_(meta) {}
+Value::~Value() { graph_->release(slot_); }
+
+Tensor::Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd) : value_(std::move(value)), autograd_(std::move(autograd)) {}
+Tensor::Tensor(const Tensor&) = default;
+Tensor::Tensor(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(Tensor other) noexcept {
+  std::swap(value_, other.value_);
+  std::swap(autograd_, other.autograd_);
+  return *this;
+}
+Tensor::~Tensor() = default;
+
+const TensorMeta& Tensor::meta() const {
+  if (!value_) throw UserError("an undefined Tensor (default-constructed) was used");
+  return *value_->meta();
+}
+
+int64_t Tensor::size(int64_t dim) const { return shape()[normalize_dim(dim, ndim(), "size")]; }
+
+std::string Tensor::str() const {
+  if (!defined()) return "Tensor (undefined)";
+  return "Tensor " + meta().str() + (requires_grad() ? ", requires_grad" : "");
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) { return out << tensor.str(); }
+
+bool Tensor::is_leaf() const { return !autograd_ || !autograd_->node; }
+
+Tensor& Tensor::requires_grad_(bool on) {
+  const TensorMeta& own = meta();
+  if (on && !autograd_) {
+    if (!is_floating(own.dtype)) {
+      throw DTypeError(std::string("[requires_grad_] only floating-point tensors have gradients, this one is ") + name_of(own.dtype));
+    }
+    autograd_ = make_intrusive<AutogradMeta>();
+    autograd_->meta = &own;
+  } else if (!on && autograd_) {
+    if (!is_leaf()) throw UserError("[requires_grad_] the result of an operator can't be switched off; detach() gives one without gradient");
+    autograd_.reset();
+  }
+  return *this;
+}
+
+Tensor Tensor::detach() const { return Tensor(value_, {}); }
+
+void Tensor::retain_grad() const {
+  if (!autograd_) throw UserError("[retain_grad] this tensor needs no gradient");
+  autograd_->retain = true;
+}
+
+Layout TensorOptions::layout(int64_t ndim) const {
+  const DeviceMesh on = mesh ? mesh : DeviceMesh("cpu", {1}, {0});
+  Placements wanted = placements;
+  if (wanted.empty()) wanted.resize(on.num_axes());
+  return order.empty() ? Layout(on, wanted, ndim) : Layout(on, wanted, ndim, order);
+}
+
+}  // namespace dtorch
