@@ -64,8 +64,7 @@ lint:
 	@python3 scripts/lint.py
 
 bench: build
-	@rm -f $(BUILD)/bench.jsonl
-	@for program in $(BUILD)/bin/bench_*; do echo "$$program" >&2; $$program | tee -a $(BUILD)/bench.jsonl || exit 1; done
+	@scripts/bench.sh $(BUILD)
 
 asan: ensure_deps
 	$(call configure_and_build,$(BUILD)/asan,-DDTORCH_SANITIZE=address,undefined)
@@ -76,8 +75,8 @@ tsan: ensure_deps
 	$(call CTEST,$(BUILD)/tsan)
 
 fuzz: ensure_deps
-	@command -v clang++ > /dev/null || scripts/deps.sh fuzz
-	$(call configure_and_build,$(BUILD)/fuzz,-DDTORCH_KERNELS=none -DDTORCH_FUZZ=ON -DDTORCH_SANITIZE=address -DDTORCH_BENCH=OFF -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang)
+	@scripts/deps.sh --check fuzz || scripts/deps.sh fuzz
+	$(call configure_and_build,$(BUILD)/fuzz,-DDTORCH_KERNELS=none -DDTORCH_FUZZ=ON -DDTORCH_SANITIZE=address -DDTORCH_BENCH=OFF -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16)
 	@scripts/fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 
 format:

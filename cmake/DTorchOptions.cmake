@@ -48,10 +48,9 @@ if(DTORCH_SANITIZE)
   if(DTORCH_SANITIZE_LIST MATCHES undefined)
     add_compile_options(-fno-sanitize-recover=undefined -fno-sanitize=vptr)
   endif()
-  # The sanitizers' instrumentation makes these warn where nothing is wrong.
-  target_compile_options(dtorch_flags INTERFACE -Wno-maybe-uninitialized)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(dtorch_flags INTERFACE -Wno-tsan)
+    # The sanitizers' instrumentation makes these warn where nothing is wrong.
+    target_compile_options(dtorch_flags INTERFACE -Wno-maybe-uninitialized -Wno-tsan)
   endif()
 endif()
 

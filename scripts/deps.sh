@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what DTorch needs, and skips what is there.
 #   scripts/deps.sh [--check] [build] [check] [fuzz]
-# Groups: build (default: compile, run, test), check (clang-format for `make check`), fuzz (clang for `make fuzz`).
+# Groups: build (default: compile, run, test), check (clang-format for `make check`), fuzz (clang-16 for `make fuzz`).
 # --check only reports: exit code 1 when something is missing.
 # Debian packages need root. LibTorch goes to $DTORCH_DEPS_DIR (default ~/.cache/dtorch/deps) without root, unless
 # DTORCH_TORCH_DIR or the python3 on the PATH has one.
@@ -43,7 +43,8 @@ build libspdlog-dev                  <spdlog/spdlog.h>                 log
 build libgtest-dev                   <gtest/gtest.h>                   tests
 build bible-kjv                      bible                             the text that make run trains on
 check clang-format                   clang-format                      version 14
-fuzz  clang                          clang++                           libFuzzer
+fuzz  clang-16                       clang++-16                        libFuzzer (15 and newer know std::source_location)
+fuzz  libclang-rt-16-dev             clang++-16:fuzzer                 libFuzzer's runtime
 "
 
 have_header() {  # <header>|<header>: one of them is found by the compiler
@@ -53,6 +54,7 @@ have_header() {  # <header>|<header>: one of them is found by the compiler
 }
 have() {
   case $1 in
+    clang++-16:fuzzer) compgen -G '/usr/lib/llvm-16/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' > /dev/null ;;
     "<"*) have_header "$1" ;;
     python3-pip) python3 -m pip --version > /dev/null 2>&1 ;;
     cmake) command -v cmake > /dev/null &&
