@@ -10,7 +10,8 @@
 namespace dtorch::nn {
 namespace {
 
-Tensor uniform(const Shape& shape, double bound, const LayerOptions& options, const Placements& placements, Where where) {
+Tensor uniform(const Shape& shape, double bound, const LayerOptions& options, const Placements& placements,
+               Where where) {
   NoGrad no_grad;
   Tensor unit = rand(shape, {.mesh = options.mesh, .placements = placements, .dtype = options.dtype}, where);
   return unit * (2 * bound) - bound;
@@ -57,7 +58,8 @@ Tensor Linear::forward(const Tensor& x, Where where) const {
 Embedding::Embedding(int64_t count, int64_t dim, const LayerOptions& options, Where where) {
   SourceScope scope(where);
   weight = register_parameter(
-      "weight", randn({count, dim}, {.mesh = options.mesh, .placements = options.placements, .dtype = options.dtype}, where));
+      "weight",
+      randn({count, dim}, {.mesh = options.mesh, .placements = options.placements, .dtype = options.dtype}, where));
 }
 
 Tensor Embedding::forward(const Tensor& ids, Where where) const {

@@ -1,5 +1,5 @@
-// Layers on whole (logical) tensors and their parallel forms. Weights are stored [out, in]; a parallel layer differs from the plain one
-// in the placements of its parameters and of what it returns, never in its values.
+// Layers on whole (logical) tensors and their parallel forms. Weights are stored [out, in]; a parallel layer differs
+// from the plain one in the placements of its parameters and of what it returns, never in its values.
 #pragma once
 #include <string>
 
@@ -8,8 +8,8 @@
 namespace dtorch::nn {
 
 struct LayerOptions {
-  DeviceMesh mesh = {};          // none: one device
-  Placements placements = {};    // of the weight; none: Replicate
+  DeviceMesh mesh = {};        // none: one device
+  Placements placements = {};  // of the weight; none: Replicate
   bool bias = true;
   DType dtype = kFloat32;
 };
@@ -20,7 +20,7 @@ class Linear : public Module {
   Linear(int64_t in, int64_t out, const LayerOptions& options = {}, Where where = Where::current());
   Tensor forward(const Tensor& x, Where where = Where::current()) const;
   Tensor operator()(const Tensor& x, Where where = Where::current()) const { return forward(x, where); }
-  Parameter weight, bias;        // bias undefined without one
+  Parameter weight, bias;  // bias undefined without one
 };
 
 // Rows of weight [count, dim], which starts normal.
@@ -59,7 +59,8 @@ class Dropout : public Module {
   double p_;
 };
 
-// --- parallel on one axis of a mesh ----------------------------------------------------------------------------------------------------
+// --- parallel on one axis of a mesh
+// ----------------------------------------------------------------------------------------------------
 struct ParallelOptions {
   DeviceMesh mesh = {};
   std::string axis = "tp";
@@ -89,7 +90,8 @@ class ColumnParallelLinearWithReplicateOutput : public ColumnParallelLinear {
   using ColumnParallelLinear::ColumnParallelLinear;
   Tensor operator()(const Tensor& x, Where where = Where::current()) const;
 };
-// weight [out, in] Shard(1) on the axis, bias Replicate (added once). x Shard(last) on the axis (a Replicate x is sliced); result Partial.
+// weight [out, in] Shard(1) on the axis, bias Replicate (added once). x Shard(last) on the axis (a Replicate x is
+// sliced); result Partial.
 class RowParallelLinear : public Linear {
  public:
   RowParallelLinear(int64_t in, int64_t out, const ParallelOptions& options, Where where = Where::current());

@@ -24,8 +24,9 @@ class ParameterMaker {
   Parameter normal(const Shape& shape, int64_t tp_dim, double deviation) const {
     NoGrad no_grad;
     Layout layout = stored_layout(shape, tp_dim);
-    Tensor unit = randn(shape, {.mesh = mesh_, .placements = layout.placements(), .order = order_names(layout), .dtype = config_.dtype},
-                        where_);
+    Tensor unit = randn(
+        shape, {.mesh = mesh_, .placements = layout.placements(), .order = order_names(layout), .dtype = config_.dtype},
+        where_);
     return made(unit * deviation, tp_dim);
   }
   Parameter ones_of(const Shape& shape) const {
@@ -74,11 +75,13 @@ LlamaConfig LlamaConfig::resolved() const {
   auto need = [](bool ok, const std::string& what) {
     if (!ok) throw UserError("[Llama] " + what);
   };
-  need(c.dim > 0 && c.heads > 0 && c.kv_heads > 0 && c.vocab > 0 && c.ffn > 0 && c.layers >= 0, "sizes must be positive");
+  need(c.dim > 0 && c.heads > 0 && c.kv_heads > 0 && c.vocab > 0 && c.ffn > 0 && c.layers >= 0,
+       "sizes must be positive");
   need(c.dim % c.heads == 0, "dim " + std::to_string(c.dim) + " isn't a multiple of heads " + std::to_string(c.heads));
   need(c.heads % c.kv_heads == 0,
        "heads " + std::to_string(c.heads) + " isn't a multiple of kv_heads " + std::to_string(c.kv_heads));
-  need(c.dim / c.heads % 2 == 0, "head size " + std::to_string(c.dim / c.heads) + " is odd: rotary embedding needs pairs");
+  need(c.dim / c.heads % 2 == 0,
+       "head size " + std::to_string(c.dim / c.heads) + " is odd: rotary embedding needs pairs");
   return c;
 }
 
@@ -92,9 +95,12 @@ LlamaLayer::LlamaLayer(const LlamaConfig& config, const LlamaParallel& parallel,
   const double out_std = c.init_std / std::max(1.0, std::sqrt(2.0 * static_cast<double>(c.layers)));
   const int64_t kv_dim = c.kv_heads % make.tp_size() == 0 ? 0 : -1;
   norm1_ = register_parameter("norm1", make.ones_of({c.dim}));
-  wq_ = register_parameter("wq", make.normal({c.heads, hd, c.dim}, 0, c.init_std).with_file_shape({c.heads * hd, c.dim}));
-  wk_ = register_parameter("wk", make.normal({c.kv_heads, hd, c.dim}, kv_dim, c.init_std).with_file_shape({c.kv_heads * hd, c.dim}));
-  wv_ = register_parameter("wv", make.normal({c.kv_heads, hd, c.dim}, kv_dim, c.init_std).with_file_shape({c.kv_heads * hd, c.dim}));
+  wq_ =
+      register_parameter("wq", make.normal({c.heads, hd, c.dim}, 0, c.init_std).with_file_shape({c.heads * hd, c.dim}));
+  wk_ = register_parameter(
+      "wk", make.normal({c.kv_heads, hd, c.dim}, kv_dim, c.init_std).with_file_shape({c.kv_heads * hd, c.dim}));
+  wv_ = register_parameter(
+      "wv", make.normal({c.kv_heads, hd, c.dim}, kv_dim, c.init_std).with_file_shape({c.kv_heads * hd, c.dim}));
   wo_ = register_parameter("wo", make.normal({c.dim, c.heads, hd}, 1, out_std).with_file_shape({c.dim, c.heads * hd}));
   norm2_ = register_parameter("norm2", make.ones_of({c.dim}));
   w1_ = register_parameter("w1", make.normal({c.ffn, c.dim}, 0, c.init_std));
@@ -113,7 +119,8 @@ Tensor LlamaLayer::attention(const Tensor& x, Where where) const {
 
 Tensor LlamaLayer::forward(const Tensor& input, Where where) const {
   SourceScope scope(where);
-  Tensor h = add(input, reduced(attention(rms_norm(input, norm1_.use(where), config_.norm_eps, where), where), where), where);
+  Tensor h =
+      add(input, reduced(attention(rms_norm(input, norm1_.use(where), config_.norm_eps, where), where), where), where);
   Tensor n = rms_norm(h, norm2_.use(where), config_.norm_eps, where);
   Tensor gate = silu(linear(n, w1_.use(where), Tensor(), where), where);
   Tensor inner = mul(gate, linear(n, w3_.use(where), Tensor(), where), where);
@@ -146,7 +153,8 @@ Tensor Llama::loss(const Tensor& tokens, const Tensor& targets, int64_t ignore_i
 
 Tensor Llama::loss_sum(const Tensor& tokens, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
-  return cross_entropy(forward(tokens, where), targets, {.ignore_index = ignore_index, .reduction = Reduction::kSum}, where);
+  return cross_entropy(forward(tokens, where), targets, {.ignore_index = ignore_index, .reduction = Reduction::kSum},
+                       where);
 }
 
 }  // namespace dtorch::nn

@@ -17,7 +17,8 @@ Parameter::Parameter(Tensor value) : state_(std::make_shared<State>()) {
 
 void Parameter::set_value(const Tensor& value) {
   if (!(value.shape() == shape())) {
-    throw ShapeError("[parameter] a value of shape " + value.shape().str() + " for a parameter of shape " + shape().str());
+    throw ShapeError("[parameter] a value of shape " + value.shape().str() + " for a parameter of shape " +
+                     shape().str());
   }
   if (value.dtype() != this->value().dtype()) {
     throw DTypeError(std::string("[parameter] a value of ") + name_of(value.dtype()) + " for a parameter of " +
@@ -114,7 +115,8 @@ void Module::load_state_dict(const Source& source, bool strict) {
   if (strict) {
     for (const std::string& name : offered) problems += "\n  unexpected: " + name;
   }
-  if (!problems.empty()) throw KeyError("[load_state_dict] the state doesn't fit the model; nothing was loaded:" + problems);
+  if (!problems.empty())
+    throw KeyError("[load_state_dict] the state doesn't fit the model; nothing was loaded:" + problems);
   std::vector<Tensor> values;
   for (auto& [name, parameter] : to_load) values.push_back(source.load(name, parameter));
   for (size_t i = 0; i < to_load.size(); ++i) to_load[i].second.set_value(values[i]);
@@ -128,7 +130,8 @@ void Module::load_state_dict(const std::map<std::string, HostTensor>& tensors, b
   source.load = [&](const std::string& name, const Parameter& parameter) {
     HostTensor data = tensors.at(name).to(parameter.value().dtype());
     HostTensor shaped(parameter.shape(), data.dtype(), data.shared_bytes());
-    Tensor value = from_host(shaped, {.mesh = parameter.value().mesh(), .placements = parameter.value().placements()}, where);
+    Tensor value =
+        from_host(shaped, {.mesh = parameter.value().mesh(), .placements = parameter.value().placements()}, where);
     return value.redistribute(parameter.layout(), where);
   };
   load_state_dict(source, strict);
@@ -145,8 +148,8 @@ void Module::set_training(State& state, bool on) {
 
 void Module::train(bool on) { set_training(*state_, on); }
 
-void Module::to(const DeviceMesh& mesh, const std::function<Placements(const std::string&, const Parameter&)>& placements,
-                Where where) {
+void Module::to(const DeviceMesh& mesh,
+                const std::function<Placements(const std::string&, const Parameter&)>& placements, Where where) {
   SourceScope scope(where);
   NoGrad no_grad;
   for (auto& [name, parameter] : named_parameters()) {

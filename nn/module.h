@@ -1,5 +1,5 @@
-// Parameter and Module. A Module is a handle: copies share parameters and children. A Parameter is a cell (D1): the optimizer rebinds it
-// to a new value; its gradient and its identity stay.
+// Parameter and Module. A Module is a handle: copies share parameters and children. A Parameter is a cell (D1): the
+// optimizer rebinds it to a new value; its gradient and its identity stay.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +22,8 @@ class Parameter {
   operator const Tensor&() const { return state_->value; }
   const Shape& shape() const { return value().shape(); }
   const Layout& layout() const { return value().layout(); }
-  // Rebinds to a new value of the same shape and dtype (ShapeError / DTypeError otherwise); the layout may change (`to`).
+  // Rebinds to a new value of the same shape and dtype (ShapeError / DTypeError otherwise); the layout may change
+  // (`to`).
   void set_value(const Tensor& value);
   Tensor grad(Where where = Where::current()) const { return value().grad(where); }
   void set_grad(const Tensor& grad);
@@ -34,8 +35,8 @@ class Parameter {
   const Shape& file_shape() const { return state_->file_shape.empty() ? shape() : state_->file_shape; }
   Parameter& with_file_shape(Shape shape);
 
-  // The value in the layout in which the layer computes: where it is stored split further (ZeRO), it is gathered here, and its gradient
-  // comes back reduce-scattered.
+  // The value in the layout in which the layer computes: where it is stored split further (ZeRO), it is gathered here,
+  // and its gradient comes back reduce-scattered.
   Tensor use(Where where = Where::current()) const;
   Parameter& with_use_layout(const Layout& layout);
 
@@ -53,21 +54,23 @@ using NamedParameters = std::vector<std::pair<std::string, Parameter>>;
 class Module {
  public:
   Module();
-  // Every parameter once, in order of registration, with dotted names ("layers.0.wq"); a shared (tied) one under its first name.
+  // Every parameter once, in order of registration, with dotted names ("layers.0.wq"); a shared (tied) one under its
+  // first name.
   NamedParameters named_parameters() const;
   std::vector<Parameter> parameters() const;
   // Logical tensors by name (values, without autograd).
   std::vector<std::pair<std::string, Tensor>> state_dict() const;
-  // `source(name, parameter)` gives the new value with the parameter's layout, or an undefined Tensor when it has none of that name.
-  // Strict: `names` (all names the source has), missing, unexpected and mis-shaped keys are listed in one KeyError; nothing is half
-  // loaded.
+  // `source(name, parameter)` gives the new value with the parameter's layout, or an undefined Tensor when it has none
+  // of that name. Strict: `names` (all names the source has), missing, unexpected and mis-shaped keys are listed in one
+  // KeyError; nothing is half loaded.
   struct Source {
     std::vector<std::string> names;
-    std::function<Shape(const std::string&)> shape_of;                             // in the source
+    std::function<Shape(const std::string&)> shape_of;  // in the source
     std::function<Tensor(const std::string&, const Parameter&)> load;
   };
   void load_state_dict(const Source& source, bool strict = true);
-  void load_state_dict(const std::map<std::string, HostTensor>& tensors, bool strict = true, Where where = Where::current());
+  void load_state_dict(const std::map<std::string, HostTensor>& tensors, bool strict = true,
+                       Where where = Where::current());
   void zero_grad();
   void train(bool on = true);
   void eval() { train(false); }

@@ -33,7 +33,7 @@ std::vector<Optimizer::Group> Optimizer::groups() const {
 
 Tensor Optimizer::gradient_or_zero(const Parameter& parameter, Where where) const {
   Tensor grad = parameter.grad(where);
-  if (!grad.defined()) return zeros_like(parameter.value(), where);
+  if (!grad.defined()) return zeros_like(parameter.value(), {}, where);
   return grad.dtype() == parameter.value().dtype() ? grad : grad.to(parameter.value().dtype(), where);
 }
 
@@ -45,7 +45,8 @@ void Optimizer::check_state(const std::vector<StateTensors>& state) const {
   for (size_t i = 0; i < state.size(); ++i) {
     for (const std::string& name : state_names()) {
       auto found = state[i].find(name);
-      if (found == state[i].end()) throw KeyError("[optimizer] parameter " + std::to_string(i) + " has no '" + name + "'");
+      if (found == state[i].end())
+        throw KeyError("[optimizer] parameter " + std::to_string(i) + " has no '" + name + "'");
       if (!(found->second.shape() == parameters_[i].shape())) {
         throw ShapeError("[optimizer] '" + name + "' of parameter " + std::to_string(i) + " has shape " +
                          found->second.shape().str() + ", expected " + parameters_[i].shape().str());
@@ -64,8 +65,8 @@ void AdamW::step(Where where) {
   NoGrad no_grad;
   if (m_.empty()) {
     for (const Parameter& parameter : parameters_) {
-      m_.push_back(zeros_like(parameter.value(), where));
-      v_.push_back(zeros_like(parameter.value(), where));
+      m_.push_back(zeros_like(parameter.value(), {}, where));
+      v_.push_back(zeros_like(parameter.value(), {}, where));
     }
   }
   ++steps_;
@@ -168,7 +169,8 @@ Schedule::Kind Schedule::kind_from_name(const std::string& name) {
 
 namespace dtorch::nn {
 
-Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, const ClipOptions& options, Where where) {
+Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, const ClipOptions& options,
+                      Where where) {
   SourceScope scope(where);
   NoGrad no_grad;
   // Gradients by (mesh, dtype), in order of first appearance.
@@ -199,7 +201,8 @@ Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm,
   Tensor factor = (max_norm / (norm + options.eps)).clamp({}, 1.0, where);
   for (size_t g = 0; g < grads.size(); ++g) {
     const DeviceMesh& mesh = grads[g][0].mesh();
-    Tensor here = mesh == home ? factor : factor.redistribute(mesh, Placements(mesh.num_axes(), Replicate()), {}, where);
+    Tensor here =
+        mesh == home ? factor : factor.redistribute(mesh, Placements(mesh.num_axes(), Replicate()), {}, where);
     std::vector<Tensor> scaled = scale_all(grads[g], here, where);
     for (size_t k = 0; k < scaled.size(); ++k) Parameter(parameters[members[g][k]]).set_grad(scaled[k]);
   }

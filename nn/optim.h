@@ -1,5 +1,6 @@
 // Optimizers, gradient clipping and learning-rate schedules.
-// One operator a step for all parameters on one mesh with one dtype; old values and state are donated, so that a step allocates nothing.
+// One operator a step for all parameters on one mesh with one dtype; old values and state are donated, so that a step
+// allocates nothing.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -102,8 +103,8 @@ namespace dtorch::nn {
 struct ClipOptions {
   double eps = 1e-6;  // added to the norm once, as PyTorch does
 };
-// Scales the gradients so that their global 2-norm is at most max_norm and returns the norm before (a scalar tensor). Parameters may be
-// on different meshes; each element counts once. Parameters without a gradient are left out.
+// Scales the gradients so that their global 2-norm is at most max_norm and returns the norm before (a scalar tensor).
+// Parameters may be on different meshes; each element counts once. Parameters without a gradient are left out.
 Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm, const ClipOptions& options = {},
                       Where where = Where::current());
 
