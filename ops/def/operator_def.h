@@ -167,9 +167,9 @@ class OperatorRegistry {
 #endif
 // Names a kernel in an operator's definition; null in builds without kernels.
 #if DTORCH_WITH_KERNELS
-#define DTORCH_KERNEL(function) (function)
+#define DTORCH_KERNEL(...) (__VA_ARGS__)
 #else
-#define DTORCH_KERNEL(function) (nullptr)
+#define DTORCH_KERNEL(...) (nullptr)
 #endif
 
 }  // namespace dtorch

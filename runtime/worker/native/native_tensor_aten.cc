@@ -7,6 +7,7 @@
 
 #include "dtorch/kernel.h"
 #include "runtime/worker/native/native_memory.h"
+#include "runtime/worker/native/native_metadata.h"
 
 namespace dtorch {
 namespace {
@@ -62,6 +63,11 @@ NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
   count_allocations();
   at::TensorBase tensor = at::detail::empty_cpu(sizes_of(local_shape), scalar_type(dtype));
   return adopt(tensor.unsafeReleaseTensorImpl());
+}
+
+bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dtype) {
+  const auto* impl = static_cast<const c10::TensorImpl*>(tensor.impl());
+  return impl && impl->sizes() == sizes_of(local_shape) && impl->dtype().toScalarType() == scalar_type(dtype);
 }
 
 Shape NativeTensor::local_shape() const { return to_shape(impl_of(*this)->sizes()); }

@@ -2,6 +2,7 @@
 #include "ops/def/native_tensor.h"
 #include "runtime/base/intrusive.h"
 #include "runtime/worker/native/native_memory.h"
+#include "runtime/worker/native/native_metadata.h"
 
 namespace dtorch {
 namespace {
@@ -56,6 +57,11 @@ NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
   view->strides = contiguous_strides(local_shape);
   view->dtype = dtype;
   return adopt_view(view);
+}
+
+bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dtype) {
+  const auto* view = static_cast<const View*>(tensor.impl());
+  return view && view->local_shape == local_shape && view->dtype == dtype;
 }
 
 Shape NativeTensor::local_shape() const { return view_of(*this)->local_shape; }

@@ -1,0 +1,36 @@
+// DeviceBackend: what the worker needs of a kind of device. One object serves all streams of a node.
+#pragma once
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "ops/def/operator_def.h"
+#include "runtime/worker/native/native_memory.h"
+
+namespace dtorch {
+
+class DeviceBackend {
+ public:
+  // State of a stream's thread (LibTorch's guards); destroyed on that thread when it ends.
+  class ThreadScope {
+   public:
+    virtual ~ThreadScope() = default;
+  };
+  virtual ~DeviceBackend() = default;
+  // On a stream's thread before its first task. threads_per_device: threads that one kernel may use. Storages that the thread makes
+  // are charged to `memory`.
+  virtual std::unique_ptr<ThreadScope> enter_thread(int32_t threads_per_device, MemoryCounter* memory) = 0;
+  virtual NativeTensor allocate(const Shape& local_shape, DType dtype) = 0;
+  // The kernel that runs an operator on this kind of device; null when there is none.
+  virtual KernelFn kernel_of(const OperatorDef& def) = 0;
+  // What an exception that left a kernel says, without backtraces.
+  virtual std::string error_text(const std::exception_ptr& error) = 0;
+};
+
+// LibTorch on the CPU; in builds without kernels, plain memory and the few kernels of plain_kernels.h.
+std::unique_ptr<DeviceBackend> make_cpu_backend();
+
+// error_text for exceptions that any build knows.
+std::string standard_error_text(const std::exception_ptr& error);
+
+}  // namespace dtorch

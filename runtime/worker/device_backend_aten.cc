@@ -1,0 +1,46 @@
+// The CPU through LibTorch.
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include "dtorch/kernel.h"
+#include "runtime/worker/device_backend.h"
+
+namespace dtorch {
+namespace {
+
+class AtenThreadScope final : public DeviceBackend::ThreadScope {
+ public:
+  ~AtenThreadScope() override { set_memory_counter(nullptr); }
+
+ private:
+  c10::InferenceMode inference_;
+};
+
+class AtenCpuBackend final : public DeviceBackend {
+ public:
+  AtenCpuBackend() { count_allocations(); }
+  std::unique_ptr<ThreadScope> enter_thread(int32_t threads_per_device, MemoryCounter* memory) override {
+    set_memory_counter(memory);
+    at::set_num_threads(threads_per_device);  // of kernels that this thread starts
+    return std::make_unique<AtenThreadScope>();
+  }
+  NativeTensor allocate(const Shape& local_shape, DType dtype) override { return NativeTensor::empty(local_shape, dtype); }
+  KernelFn kernel_of(const OperatorDef& def) override { return def.kernel; }
+  std::string error_text(const std::exception_ptr& error) override {
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::Error& e) {
+      std::string text = e.what_without_backtrace();
+      return text.substr(0, text.find('\n'));
+    } catch (...) {
+      return standard_error_text(std::current_exception());
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_cpu_backend() { return std::make_unique<AtenCpuBackend>(); }
+
+}  // namespace dtorch

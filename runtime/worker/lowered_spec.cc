@@ -1,0 +1,123 @@
+#include "runtime/worker/lowered_spec.h"
+
+#include <string_view>
+
+#include "ops/def/moves_data.h"
+
+namespace dtorch {
+namespace {
+
+bool holds(const TensorMeta& meta, int64_t device) { return meta.layout.mesh().index_of(device) >= 0; }
+
+Box part_of(const TensorMeta& meta, int64_t device) {
+  if (holds(meta, device)) return meta.layout.box_of(meta.global_shape, device);
+  Shape nothing(meta.global_shape.ndim(), 0);
+  return {nothing, nothing};
+}
+
+// Operators without outputs run where their inputs are.
+bool takes_part(const OperatorSpec& spec, int64_t device) {
+  const std::vector<const TensorMeta*>& metas = spec.outputs.empty() ? spec.inputs : spec.outputs;
+  for (const TensorMeta* meta : metas) {
+    if (holds(*meta, device)) return true;
+  }
+  return false;
+}
+
+bool is_first_holder(const TensorMeta& meta, int64_t device) {
+  int64_t own_index = meta.layout.mesh().index_of(device);
+  Box own = meta.layout.box_at(meta.global_shape, own_index);
+  for (int64_t index = 0; index < own_index; ++index) {
+    if (meta.layout.box_at(meta.global_shape, index) == own) return false;
+  }
+  return true;
+}
+
+void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, LocalSpec& local) {
+  local.action = Action::kKernel;
+  local.kernel = backend.kernel_of(*lowered.def);
+  local.uses_feed = lowered.uses_feed;
+  // The number of scalars isn't known here; kernels that ask for more than came are refused by the decoder's operator table.
+  DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
+}
+
+void lower_transfer(const LoweredSpec& lowered, const RedistributePlan& plan, const NodeContext& node, LocalSpec& local) {
+  bool is_source = local.holds_input[0];
+  bool is_destination = holds(*lowered.spec.outputs[0], local.local.device);
+  switch (plan.kind) {
+    case PlanKind::kNothing:
+      if (is_destination) local.action = Action::kAlias;
+      break;
+    case PlanKind::kLocal:
+      if (is_destination) {
+        local.action = Action::kLocal;
+        local.move = LocalMove(plan, local.local.device, node.binding);
+      }
+      break;
+    case PlanKind::kTransfer:
+      if (is_source || is_destination) local.action = Action::kMove;
+      break;
+  }
+}
+
+void lower_read(const LoweredSpec& lowered, LocalSpec& local) {
+  if (!local.holds_input[0]) return;
+  local.action = Action::kRead;
+  local.sends_box = is_first_holder(*lowered.spec.inputs[0], local.local.device);
+}
+
+LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, int64_t device,
+                    const std::shared_ptr<const void>& attributes, const NodeContext& node, DeviceBackend& backend) {
+  LocalSpec local;
+  local.local.op = lowered.spec.op;
+  local.local.spec = &lowered.spec;
+  local.local.attributes = attributes;
+  local.local.device = device;
+  for (const TensorMeta* meta : lowered.spec.inputs) {
+    local.holds_input.push_back(holds(*meta, device));
+    local.local.input_boxes.push_back(part_of(*meta, device));
+  }
+  for (const TensorMeta* meta : lowered.spec.outputs) local.local.output_boxes.push_back(part_of(*meta, device));
+  switch (lowered.def->lowering) {
+    case Lowering::kKernel:
+      if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, local);
+      break;
+    case Lowering::kTransfer: lower_transfer(lowered, plan, node, local); break;
+    case Lowering::kRead: lower_read(lowered, local); break;
+  }
+  return local;
+}
+
+}  // namespace
+
+std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vector<int64_t>& local_devices,
+                                              const NodeContext& node, DeviceBackend& backend) {
+  const OperatorRegistry& registry = OperatorRegistry::global();
+  auto lowered = std::make_unique<LoweredSpec>();
+  lowered->spec = std::move(spec);
+  lowered->def = &registry.at(lowered->spec.op);
+  lowered->uses_feed = std::string_view(lowered->def->name) == "from_host";
+  std::shared_ptr<const void> attributes = lowered->def->attributes.decode(lowered->spec.attributes);
+
+  RedistributePlan plan;
+  if (lowered->def->lowering == Lowering::kTransfer) {
+    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.size() == 1, "a transfer has one input and one output");
+    plan = make_redistribute_plan(lowered->spec.inputs[0], lowered->spec.outputs[0]);
+    lowered->moves = moves_data(lowered->spec, registry);
+  }
+  if (lowered->def->lowering == Lowering::kRead) {
+    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.empty(), "a read has one input and no output");
+  }
+  if (lowered->moves) {
+    lowered->plan = lower_plan(plan, node.binding, node.node);
+    lowered->takes_part = !lowered->plan->local_sources.empty() || !lowered->plan->local_destinations.empty();
+  }
+  lowered->devices.reserve(local_devices.size());
+  for (int64_t device : local_devices) {
+    lowered->devices.push_back(lower_for(*lowered, plan, device, attributes, node, backend));
+    if (lowered->devices.back().action == Action::kKernel) ++lowered->num_users;
+  }
+  return lowered;
+}
+
+}  // namespace dtorch

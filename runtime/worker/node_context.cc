@@ -1,0 +1,33 @@
+#include "runtime/worker/node_context.h"
+
+#include <algorithm>
+
+namespace dtorch {
+
+void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message) {
+  if (aborting.load(std::memory_order_relaxed)) return;
+  ErrorReport report;
+  report.epoch = config.epoch;
+  report.node = node;
+  report.device = device;
+  report.sequence = sequence;
+  report.op_index = op_index;
+  report.message = message;
+  control.send(kController, encode(report));
+}
+
+void NodeContext::fill(Ack& ack) const {
+  ack.epoch = config.epoch;
+  ack.node = node;
+  for (const DeviceStatistics& device : devices) {
+    ack.bytes_in_use += device.memory->in_use.load(std::memory_order_relaxed);
+    ack.peak_bytes = std::max(ack.peak_bytes, device.memory->peak.load(std::memory_order_relaxed));
+    ack.kernels_run += device.kernels_run.load(std::memory_order_relaxed);
+  }
+  if (const Transport* transport = comm.transport()) {
+    ack.data_bytes_sent = transport->bytes_sent();
+    ack.data_messages_sent = transport->messages_sent();
+  }
+}
+
+}  // namespace dtorch
