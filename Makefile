@@ -36,13 +36,13 @@ deps:
 ensure_deps:
 	@scripts/deps.sh --check build || scripts/deps.sh build
 
-# $(call configure_and_build,folder,options): Ninja when there; CMake's own words only when it fails.
+# $(call configure_and_build,folder,options,build options): Ninja when there; CMake's own words only when it fails.
 define configure_and_build
 	@mkdir -p $(1)
 	@cmake -S . -B $(1) $$(command -v ninja > /dev/null && test ! -e $(1)/Makefile && echo -G Ninja) $(2) \
 	  $(if $(DTORCH_TORCH_DIR),-DDTORCH_TORCH_DIR=$(DTORCH_TORCH_DIR)) $(CMAKE_ARGS) > $(1)/configure.log 2>&1 \
 	  || { cat $(1)/configure.log; exit 1; }
-	cmake --build $(1) -j $(JOBS)
+	cmake --build $(1) -j $(JOBS) $(3)
 endef
 
 build: ensure_deps
@@ -76,7 +76,7 @@ tsan: ensure_deps
 
 fuzz: ensure_deps
 	@scripts/deps.sh --check fuzz || scripts/deps.sh fuzz
-	$(call configure_and_build,$(BUILD)/fuzz,-DDTORCH_KERNELS=none -DDTORCH_FUZZ=ON -DDTORCH_SANITIZE=address -DDTORCH_BENCH=OFF -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16)
+	$(call configure_and_build,$(BUILD)/fuzz,-DDTORCH_KERNELS=none -DDTORCH_FUZZ=ON -DDTORCH_SANITIZE=address -DDTORCH_BENCH=OFF -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16,--target fuzzers)
 	@scripts/fuzz.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 
 format:

@@ -54,6 +54,10 @@ if(DTORCH_SANITIZE)
   endif()
 endif()
 
+if(DTORCH_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 find_program(DTORCH_CCACHE ccache)
 if(DTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers need this sloppiness, and -fpch-preprocess from the compiler (DTorchRoom.cmake).

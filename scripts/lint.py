@@ -40,7 +40,7 @@ DOORS = [
     (r"mpi\.h", ["runtime/comm", "runtime/launch", "bench", "tests"]),
     (r"(hdf5|H5[A-Z]\w*|hdf5_hl)\.h", ["io", "tests"]),
     (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/worker", "bench", "tests"]),
-    (r"boost/program_options.*", ["runtime/launch", "apps", "tests"]),
+    (r"boost/program_options.*", ["runtime/base", "runtime/launch", "apps", "tests"]),
     (r"(cuda|nccl|nvrtc).*\.h", []),
 ]
 ATEN_HEADERS_OUTSIDE = ["dtorch/kernel.h"]  # includes ops/def only, so rooms after that may include it
