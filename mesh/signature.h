@@ -47,9 +47,8 @@ struct Match {
 // Which conversions a match may insert.
 //  kNone:  none (set_implicit_redistribution(false))
 //  kLocal: Replicate -> Shard and Replicate -> Partial(sum or avg): never moves data between devices
-//  kReduce: as kLocal, and a Partial input may be reduced (to Replicate or Shard): used in backward for pending
-//  gradients. Rows
-//           that reduce fewest bytes come first, then as kLocal.
+//  kReduce: as kLocal, and a Partial input may be reduced to Replicate or Shard (used in backward for pending
+//           gradients); of the rows so reached the one that reduces fewest bytes wins, then as kLocal
 enum class ConversionPolicy : uint8_t { kNone, kLocal, kReduce };
 
 struct MatchFailure {
@@ -68,10 +67,8 @@ struct MatchResult {
 MatchResult match_rule(const Rule& rule, std::span<const TensorMeta* const> inputs,
                        std::span<const int64_t> output_ndims, ConversionPolicy policy);
 
-// The helpers let Partial(sum) and Partial(avg) pass where the operator is linear; max and min only where data is
-// merely moved.
-// --- helpers that build rules
-// -------------------------------------------------------------------------------------------------
+// Helpers that build rules. They let Partial(sum) and Partial(avg) pass where the operator is linear, max and min only
+// where data is merely moved.
 
 enum class Linear : uint8_t {
   kNo,       // no Partial row
@@ -82,11 +79,11 @@ enum class Linear : uint8_t {
 
 // Elementwise with broadcasting: every input aligned to the right with the output. Also unary operators.
 Rule elementwise_rule(std::span<const Shape> inputs, const Shape& output, Linear linear, int num_outputs = 1);
-// "mk,kn->mn": sharding a contracted letter gives Partial(sum). Letters with "..." aren't supported; give explicit
-// letters. sizes of letters are not needed; a letter may stand at most once in an operand.
+// "mk,kn->mn": sharding a contracted letter gives Partial(sum). Every dim has a letter ("..." isn't supported), at most
+// once in an operand.
 Rule einsum_rule(const std::string& formula, bool linear = true);
-// Removes or keeps `dims`; sharding a reduced dim gives Partial(reduce) (no row when reduce is nullopt). keepdim keeps
-// size 1.
+// Sharding a dim of `dims`, which are reduced, gives Partial(reduce), or has no row when reduce is nullopt. keepdim
+// leaves them with size 1, else they go away.
 Rule reduce_rule(int64_t ndim, std::span<const int64_t> dims, bool keepdim, std::optional<ReduceOp> reduce,
                  Linear linear);
 // Same placements in and out for all dims but `blocked` ones (softmax, norms). Extra inputs follow the first; their
@@ -97,8 +94,8 @@ Rule pointwise_except_rule(int64_t ndim, std::span<const int64_t> blocked, Linea
 Rule permute_rule(std::span<const int64_t> perm);
 
 // Views (reshape, flatten): sees all axes at once; legal only if every device's box is, element for element in order, a
-// box of the new shape's layout. Partial passes through. nullopt when it would cut a shard; `reason` says why ("3 heads
-// ... 2 shards").
+// box of the new shape's layout. Partial passes through. Of several legal targets the leftmost dims win. nullopt when
+// it would cut a shard; `reason` (may be null) then says which and why.
 std::optional<Layout> view_layout(const TensorMeta& input, const Shape& new_shape, std::string* reason);
 
 }  // namespace dtorch
