@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "io/operators.h"
 #include "ops/operator_list.h"
 #include "runtime/base/log.h"
 #include "runtime/controller/main_controller.h"
@@ -104,6 +105,7 @@ int run_any(int argc, char** argv, const Program& program) {
   std::unique_ptr<Job> job;
   try {
     register_builtin_operators();
+    register_io_operators();
     if (launched_with_mpi()) {
       session = MpiSession::start(&argc, &argv);
       if (session->rank() > 0) return run_node_rank(std::move(session));

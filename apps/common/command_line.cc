@@ -1,0 +1,57 @@
+#include "apps/common/command_line.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "dtorch/dtorch.h"
+#include "runtime/base/options_table.h"
+
+namespace dtorch::app {
+
+namespace po = boost::program_options;
+
+CommandLine::CommandLine(std::string usage, std::string about)
+    : usage_(std::move(usage)), about_(std::move(about)), options_("Options of this command", 120) {
+  options_.add_options()("config", po::value<std::string>()->value_name("FILE"),
+                         "read options from a file, one 'name = value' a line; the command line wins")(
+      "help", "print this text");
+}
+
+void CommandLine::parse(int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const auto& option : options_.options()) names.push_back("--" + option->long_name());
+  for (const std::string& name : runtime_option_names()) names.push_back(name);
+  try {
+    using Style = po::command_line_style::style_t;
+    const int style = po::command_line_style::default_style & ~Style::allow_guessing & ~Style::allow_short;
+    po::store(po::command_line_parser(argc, argv).options(options_).style(style).positional({}).run(), values_);
+    if (values_.count("config")) {
+      const std::string path = values_["config"].as<std::string>();
+      std::ifstream file(path);
+      if (!file) throw UserError("--config: cannot open '" + path + "'");
+      po::store(po::parse_config_file(file, options_), values_);
+    }
+    po::notify(values_);
+  } catch (const po::unknown_option& error) {
+    std::string name = error.get_option_name();
+    if (!name.starts_with("--")) name = "--" + name;
+    const std::string near = nearest_word(name, names);
+    throw UserError("unknown option '" + name + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
+                    " (--help lists all)");
+  } catch (const po::too_many_positional_options_error&) {
+    throw UserError("an argument without an option name; usage: " + usage_);
+  } catch (const po::error& error) {
+    throw UserError(std::string(error.what()) + " (--help lists all)");
+  }
+}
+
+std::string CommandLine::help() const {
+  std::ostringstream out;
+  out << "usage: " << usage_ << "\n"
+      << about_ << "\n\n"
+      << options_ << "\nOptions of every DTorch program:\n"
+      << format_runtime_options();
+  return out.str();
+}
+
+}  // namespace dtorch::app

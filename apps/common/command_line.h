@@ -1,0 +1,28 @@
+// A command's options: Boost.Program_options, a configuration file, and "did you mean".
+#pragma once
+#include <boost/program_options.hpp>
+#include <string>
+#include <vector>
+
+namespace dtorch::app {
+
+class CommandLine {
+ public:
+  // `usage`: "dtorch_app train --data FILE [options]".
+  CommandLine(std::string usage, std::string about);
+  // Add options to this: command.options().add_options()("steps", po::value(&steps)->default_value(100), "...").
+  boost::program_options::options_description& options() { return options_; }
+  // Options from the command line, then from --config FILE (name = value, one a line); the command line wins. Throws
+  // UserError: an unknown option (with the nearest name), a bad value, a missing one.
+  void parse(int argc, char** argv);
+  bool given(const std::string& name) const { return values_.count(name) != 0 && !values_[name].defaulted(); }
+  // Text of --help: this command's options and those of every DTorch program.
+  std::string help() const;
+
+ private:
+  std::string usage_, about_;
+  boost::program_options::options_description options_;
+  boost::program_options::variables_map values_;
+};
+
+}  // namespace dtorch::app

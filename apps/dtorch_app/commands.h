@@ -1,0 +1,19 @@
+// The sub-commands of dtorch_app. Each gets what follows its name; returns the exit code or throws.
+#pragma once
+#include "dtorch/dtorch.h"
+
+namespace dtorch::app {
+
+int run_devices(Client& client, int argc, char** argv);
+int run_prepare(Client& client, int argc, char** argv);
+int run_train(Client& client, int argc, char** argv);
+int run_generate(Client& client, int argc, char** argv);
+int run_bench(Client& client, int argc, char** argv);
+
+std::string help_devices();
+std::string help_prepare();
+std::string help_train();
+std::string help_generate();
+std::string help_bench();
+
+}  // namespace dtorch::app

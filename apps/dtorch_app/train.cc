@@ -1,0 +1,208 @@
+// The training loop: the same program on one device and on any mesh. Reads are asynchronous, so that the loop runs
+// ahead of the devices; a step's figures are reported when they have arrived.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <optional>
+
+#include "apps/common/model_config.h"
+#include "apps/dtorch_app/commands.h"
+#include "apps/dtorch_app/progress.h"
+#include "apps/dtorch_app/train_options.h"
+#include "dtorch/io.h"
+#include "dtorch/nn.h"
+
+namespace dtorch::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// Exit code of a run that was asked to end and has saved; the launcher may start it again.
+constexpr int kPreempted = 77;
+
+class Trainer {
+ public:
+  Trainer(Client& client, TrainOptions options);
+  int run();
+
+ private:
+  struct InFlight {
+    int64_t step;
+    double lr;
+    TensorFuture loss, norm;
+  };
+  void record_step(int64_t step);
+  void report_oldest();
+  double validate();
+  void validate_and_say(int64_t step);
+  void save(int64_t steps_done);
+
+  Client& client_;
+  TrainOptions options_;
+  TokenData data_, training_;
+  std::optional<TokenData> validation_;
+  ModelLayout layout_;
+  std::optional<nn::Llama> model_;
+  std::optional<optim::AdamW> optimizer_;
+  optim::Schedule schedule_;
+  std::optional<Progress> progress_;
+  std::deque<InFlight> in_flight_;
+  Clock::time_point last_report_ = Clock::now();
+  int64_t saved_at_ = -1;
+};
+
+Trainer::Trainer(Client& client, TrainOptions options)
+    : client_(client), options_(std::move(options)), data_(TokenData::open(options_.data)), training_(data_) {
+  if (options_.validation_share > 0) {
+    training_ = data_.slice(0, 1 - options_.validation_share);
+    validation_ = data_.slice(1 - options_.validation_share, 1);
+  }
+  options_.model.vocab = data_.vocab();
+  options_.model.dtype = dtype_from_name(options_.dtype);
+  options_.model = options_.model.resolved();
+  layout_ = make_layout(options_.layout, client.num_devices(), options_.model);
+  client.manual_seed(static_cast<uint64_t>(options_.seed));
+  model_.emplace(options_.model, layout_.parallel);
+  optimizer_.emplace(model_->parameters(), optim::AdamWOptions{.lr = options_.lr,
+                                                               .betas = {options_.beta1, options_.beta2},
+                                                               .weight_decay = options_.weight_decay});
+  schedule_ = {.kind = optim::Schedule::kind_from_name(options_.schedule),
+               .lr = options_.lr,
+               .warmup_steps = options_.warmup,
+               .total_steps = options_.steps,
+               .final_ratio = options_.final_lr_ratio};
+}
+
+void Trainer::record_step(int64_t step) {
+  const double lr = schedule_.at(step);
+  optimizer_->set_lr(lr);
+  const int64_t rows = options_.batch / options_.accumulate;
+  const double share = 1.0 / static_cast<double>(options_.batch * options_.length);
+  Tensor loss;
+  for (int64_t part = 0; part < options_.accumulate; ++part) {
+    Batch batch = training_.random_batch(rows, options_.length, static_cast<uint64_t>(options_.seed),
+                                         step * options_.accumulate + part, layout_.batch_options());
+    Tensor part_loss = model_->loss_sum(batch.inputs, batch.targets) * share;
+    part_loss.backward();
+    loss = loss.defined() ? loss + part_loss.detach() : part_loss.detach();
+  }
+  Tensor norm = nn::clip_grad_norm(model_->parameters(), options_.clip);
+  optimizer_->step();
+  optimizer_->zero_grad();
+  in_flight_.push_back({step, lr, loss.to_host_async(), norm.to_host_async()});
+}
+
+void Trainer::report_oldest() {
+  InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  StepReport report{.step = oldest.step, .lr = oldest.lr};
+  report.loss = oldest.loss.get().element<double>(0);
+  report.grad_norm = oldest.norm.get().element<double>(0);
+  const auto now = Clock::now();
+  report.tokens_per_s =
+      static_cast<double>(options_.batch * options_.length) / std::chrono::duration<double>(now - last_report_).count();
+  last_report_ = now;
+  const RuntimeStats stats = client_.stats();
+  for (int64_t peak : stats.peak_bytes_per_node) report.peak_bytes = std::max(report.peak_bytes, peak);
+  progress_->report(report);
+}
+
+double Trainer::validate() {
+  NoGrad no_grad;
+  int64_t batches = validation_->num_sequential_batches(options_.batch, options_.length);
+  if (options_.validation_batches > 0) batches = std::min(batches, options_.validation_batches);
+  double total = 0;
+  int64_t count = 0;
+  std::deque<std::pair<TensorFuture, TensorFuture>> ahead;
+  auto take = [&] {
+    total += ahead.front().first.get().element<double>(0);
+    count += ahead.front().second.get().element<int64_t>(0);
+    ahead.pop_front();
+  };
+  for (int64_t b = 0; b < batches; ++b) {
+    Batch batch = validation_->sequential_batch(options_.batch, options_.length, b, layout_.batch_options());
+    ahead.emplace_back(model_->loss_sum(batch.inputs, batch.targets).to_host_async(),
+                       count_valid(batch.targets).to_host_async());
+    if (ahead.size() > 2) take();
+  }
+  while (!ahead.empty()) take();
+  return total / static_cast<double>(std::max<int64_t>(count, 1));
+}
+
+void Trainer::validate_and_say(int64_t step) {
+  if (!validation_) return;
+  const double loss = validate();
+  char text[96];
+  std::snprintf(text, sizeof text, "step %lld: validation loss %.4f nats a token", static_cast<long long>(step), loss);
+  progress_->say(text);
+  last_report_ = Clock::now();
+}
+
+void Trainer::save(int64_t steps_done) {
+  if (options_.checkpoint_dir.empty() || saved_at_ == steps_done) return;
+  const SavedModel saved{options_.model, options_.length, data_.tokenizer()};
+  const auto path =
+      checkpoint::save(options_.checkpoint_dir,
+                       {.model = *model_, .optimizer = &*optimizer_, .step = steps_done, .config = to_json(saved)},
+                       {.keep_last = options_.keep_last});
+  saved_at_ = steps_done;
+  progress_->say("step " + std::to_string(steps_done) + ": saved " + path.string());
+  last_report_ = Clock::now();
+}
+
+int Trainer::run() {
+  int64_t first = 0;
+  if (options_.resume && checkpoint::latest(options_.checkpoint_dir)) {
+    checkpoint::Contents contents{.model = *model_, .optimizer = &*optimizer_};
+    first = checkpoint::load(options_.checkpoint_dir, contents).step;
+    saved_at_ = first;
+  }
+  progress_.emplace(first, options_.steps, options_.log_every, options_.metrics, first > 0);
+  progress_->say(std::to_string(model_->num_parameters()) + " parameters, " + std::to_string(training_.num_tokens()) +
+                 " training tokens, " + layout_.mesh.str() + ", " + std::to_string(client_.num_nodes()) + " nodes" +
+                 (first > 0 ? ", going on at step " + std::to_string(first) : ""));
+  last_report_ = Clock::now();
+  constexpr size_t kStepsAhead = 2;
+  int64_t step = first;
+  bool stopped = false;
+  for (; step < options_.steps && !stopped; ++step) {
+    record_step(step);
+    while (in_flight_.size() > kStepsAhead) report_oldest();
+    stopped = client_.stop_requested();
+    const int64_t done = step + 1;
+    const bool validates = options_.validate_every > 0 && done % options_.validate_every == 0 && done < options_.steps;
+    const bool saves = options_.save_every > 0 && done % options_.save_every == 0;
+    if (stopped || validates || saves) {
+      while (!in_flight_.empty()) report_oldest();
+    }
+    if (validates && !stopped) validate_and_say(done);
+    if (saves || stopped) save(done);
+  }
+  while (!in_flight_.empty()) report_oldest();
+  if (stopped && step < options_.steps) {
+    progress_->say(
+        "asked to stop: ended after step " + std::to_string(step) +
+        (options_.checkpoint_dir.empty() ? "; nothing saved (--checkpoint-dir)" : "; --resume goes on from there"));
+    return kPreempted;
+  }
+  validate_and_say(step);
+  save(step);
+  progress_->finish();
+  return 0;
+}
+
+}  // namespace
+
+std::string help_train() {
+  TrainOptions options;
+  return options.command_line().help();
+}
+
+int run_train(Client& client, int argc, char** argv) {
+  TrainOptions options;
+  options.command_line().parse(argc, argv);
+  options.check();
+  return Trainer(client, options).run();
+}
+
+}  // namespace dtorch::app

@@ -1,0 +1,64 @@
+#include "apps/dtorch_app/train_options.h"
+
+namespace dtorch::app {
+
+namespace po = boost::program_options;
+
+CommandLine TrainOptions::command_line() {
+  CommandLine command("dtorch_app train --data FILE.h5 [options]",
+                      "Trains a Llama on a token file made by `dtorch_app prepare`.");
+  auto integer = [](int64_t& at) { return po::value(&at)->default_value(at)->value_name("N"); };
+  auto real = [](double& at) { return po::value(&at)->default_value(at)->value_name("X"); };
+  auto text = [](std::string& at, const char* name) { return po::value(&at)->default_value(at)->value_name(name); };
+  auto add = command.options().add_options();
+  add("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
+  add("dim", integer(model.dim = 192), "width of the model");
+  add("layers", integer(model.layers = 4), "decoder layers");
+  add("heads", integer(model.heads = 6), "query heads");
+  add("kv-heads", integer(model.kv_heads = 2), "key/value heads (0: as heads)");
+  add("ffn", integer(model.ffn = 0), "inner width of the feed-forward part (0: 8/3 dim)");
+  add("rope-theta", real(model.rope_theta), "base of the rotary embedding");
+  add("tied", po::bool_switch(&model.tied), "the output head is the embedding");
+  add("dtype", text(dtype, "TYPE"), "float32 or float64");
+  add("length", integer(length), "context, in tokens");
+  add("batch", integer(batch), "sequences a step, over all devices");
+  add("accumulate", integer(accumulate), "parts a step's batch is computed in, one after the other");
+  add("steps", integer(steps), "optimizer steps in total");
+  add("lr", real(lr), "peak learning rate of AdamW");
+  add("warmup", integer(warmup), "steps of linear warm-up");
+  add("schedule", text(schedule, "NAME"), "constant, linear or cosine");
+  add("final-lr-ratio", real(final_lr_ratio), "learning rate at the end, as a share of the peak");
+  add("beta1", real(beta1), "AdamW: decay of the first moment");
+  add("beta2", real(beta2), "AdamW: decay of the second moment");
+  add("weight-decay", real(weight_decay), "AdamW: decoupled weight decay");
+  add("clip", real(clip), "largest global 2-norm of the gradients");
+  add("seed", integer(seed), "seed of parameters and batches");
+  add("validation-share", real(validation_share), "last share of the data that is kept for validation (0: none)");
+  add("validate-every", integer(validate_every), "steps between validations (0: at the end only)");
+  add("validation-batches", integer(validation_batches), "batches of a validation (0: all)");
+  add("checkpoint-dir", text(checkpoint_dir, "DIR"), "where checkpoints go (none: nothing is saved)");
+  add("save-every", integer(save_every), "steps between checkpoints (0: at the end only)");
+  add("keep-last", integer(keep_last), "checkpoints that are kept (0: all)");
+  add("resume", po::bool_switch(&resume), "go on from the newest complete checkpoint, if there is one");
+  add("metrics", text(metrics, "FILE"), "JSON lines: step, loss, grad_norm, lr, tokens_per_s, peak_bytes");
+  add("log-every", integer(log_every), "steps between lines where the output isn't a terminal");
+  layout.add_to(command);
+  return command;
+}
+
+void TrainOptions::check() const {
+  auto need = [](bool ok, const char* what) {
+    if (!ok) throw UserError(what);
+  };
+  need(dtype == "float32" || dtype == "float64", "--dtype must be float32 or float64");
+  need(length > 0 && batch > 0 && steps >= 0, "--length and --batch must be positive, --steps not negative");
+  need(accumulate > 0 && batch % accumulate == 0, "--accumulate must divide --batch");
+  need(validation_share >= 0 && validation_share < 1, "--validation-share must be at least 0 and below 1");
+  need(log_every > 0, "--log-every must be positive");
+  need(lr > 0 && clip > 0, "--lr and --clip must be positive");
+  need(!resume || !checkpoint_dir.empty(), "--resume needs --checkpoint-dir");
+  need(save_every == 0 || !checkpoint_dir.empty(), "--save-every needs --checkpoint-dir");
+  (void)optim::Schedule::kind_from_name(schedule);
+}
+
+}  // namespace dtorch::app

@@ -1,0 +1,43 @@
+// Checkpoints of logical tensors: a directory runs/a/step-000123/ with model.h5 (every tensor whole, as h5py shows it)
+// and manifest.json (step, random state, length and XXH3-128 of every file). Written under a temporary name, flushed,
+// checked, renamed: at any moment the newest complete one loads. One written on any layout loads on any other, bitwise.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "nn/optim.h"
+
+namespace dtorch::checkpoint {
+
+struct Contents {
+  nn::Module model;
+  optim::Optimizer* optimizer = nullptr;  // null: parameters only
+  int64_t step = 0;                       // steps done; also the data position
+  std::string config = {};                // whatever the program wants to find again (JSON text)
+};
+struct SaveOptions {
+  int64_t keep_last = 3;  // older complete ones are removed; 0: keep all
+};
+// Blocks until the files are durable. Returns the directory. Throws RuntimeFault (full disk, no permission): then
+// nothing that was there before is lost.
+std::filesystem::path save(const std::filesystem::path& directory, const Contents& contents,
+                           const SaveOptions& options = {}, Where where = Where::current());
+
+struct Found {
+  std::filesystem::path path;
+  int64_t step = 0;
+  std::string config;
+};
+// The newest complete checkpoint under `directory` (every file there with its length and hash), or nothing. `path` of
+// one checkpoint is accepted as well.
+std::optional<Found> latest(const std::filesystem::path& directory);
+// Loads into the model (and optimizer) with their own layouts, sets the Graph's random state and the optimizer's step
+// count. Strict: missing, unexpected and mis-shaped tensors are listed in a KeyError and nothing is changed. Throws
+// RuntimeFault when there is no complete checkpoint or a file doesn't read.
+Found load(const std::filesystem::path& directory, Contents& contents, Where where = Where::current());
+
+}  // namespace dtorch::checkpoint

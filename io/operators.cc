@@ -1,0 +1,14 @@
+#include "io/operators.h"
+
+namespace dtorch {
+
+std::vector<OperatorDef*> io_operators() { return {&token_batch_op, &file_slice_op, &hdf5_slice_op}; }
+
+void register_io_operators() {
+  OperatorRegistry& registry = OperatorRegistry::global();
+  for (OperatorDef* def : io_operators()) {
+    if (!registry.find(def->name)) registry.add(*def);
+  }
+}
+
+}  // namespace dtorch
