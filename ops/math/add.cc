@@ -1,0 +1,106 @@
+// a + b and a - b, elementwise with broadcasting; one operand may be a number. Layouts: same on every dim; Partial + Partial is Partial
+// (sum and avg); with a number not. Gradients: g, and g or -g, summed over broadcast dims.
+#include "ops/math/kernels.h"
+#if DTORCH_WITH_KERNELS
+#include <ATen/ops/add_cpu_dispatch.h>
+#include <ATen/ops/sub_cpu_dispatch.h>
+#endif
+
+namespace dtorch {
+namespace {
+
+using namespace math;
+
+Rule add_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  if (context.attributes<BinaryAttrs>().number == kNoNumber) return elementwise(context, outputs, Linear::kInAll);
+  Rule rule = elementwise(context, outputs, Linear::kNo);
+  // The mean of (part + number) is the mean of the parts + number, but the sum isn't.
+  if (!context.attributes<BinaryAttrs>().reversed) rule.rows.push_back({{Partial(kAvg)}, {Partial(kAvg)}});
+  return rule;
+}
+
+std::vector<OutputMeta> sub_infer(const InferContext& context) {
+  refuse_bool(context);
+  return infer_binary(context);
+}
+
+std::vector<Tensor> add_gradient(const GradientContext& context) {
+  std::vector<Tensor> gradients(context.num_inputs());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (context.needs_grad(i)) gradients[i] = fit_gradient(context.grad_output(0), context.input_meta(i));
+  }
+  return gradients;
+}
+
+std::vector<Tensor> sub_gradient(const GradientContext& context) {
+  std::vector<Tensor> gradients(context.num_inputs());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!context.needs_grad(i)) continue;
+    const bool subtracted = i == 1 || context.attributes<BinaryAttrs>().reversed;
+    gradients[i] = fit_gradient(context.grad_output(0), context.input_meta(i));
+    if (subtracted) gradients[i] = neg(gradients[i]);
+  }
+  return gradients;
+}
+
+#if DTORCH_WITH_KERNELS
+struct AddOp {
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::add(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::add_outf(a, b, 1, out); }
+};
+struct SubOp {
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::sub(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::sub_outf(a, b, 1, out); }
+};
+#endif
+
+std::vector<Sample> add_samples() {
+  std::vector<Sample> samples = binary_samples(add);
+  samples.push_back({.name = "number",
+                     .inputs = {integers({5, 3}, kInt32)},
+                     .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] + 1.5, 2 + in[0]}; }});
+  return samples;
+}
+std::vector<Sample> sub_samples() {
+  std::vector<Sample> samples = binary_samples(sub);
+  samples.push_back({.name = "number",
+                     .inputs = {normal({5, 1})},
+                     .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] - 1.5, 2 - in[0]}; }});
+  return samples;
+}
+
+}  // namespace
+
+constinit OperatorDef add_op = {
+    .name = "add",
+    .signature = "add(a, b) -> Tensor",
+    .attributes = attribute_codec<BinaryAttrs>(),
+    .infer = infer_binary,
+    .rule = add_rule,
+    .kernel = DTORCH_KERNEL(binary_kernel<AddOp>),
+    .gradient = add_gradient,
+    .samples = add_samples,
+    .linear_in = "all",
+    .saved_inputs = 0,
+};
+
+constinit OperatorDef sub_op = {
+    .name = "sub",
+    .signature = "sub(a, b) -> Tensor",
+    .attributes = attribute_codec<BinaryAttrs>(),
+    .infer = sub_infer,
+    .rule = add_rule,
+    .kernel = DTORCH_KERNEL(binary_kernel<SubOp>),
+    .gradient = sub_gradient,
+    .samples = sub_samples,
+    .linear_in = "all",
+    .saved_inputs = 0,
+};
+
+Tensor add(const Tensor& a, const Tensor& b, Where where) { return record_binary(add_op, a, b, where); }
+Tensor add(const Tensor& a, Number b, Where where) { return record_with_number(add_op, a, b, false, where); }
+Tensor sub(const Tensor& a, const Tensor& b, Where where) { return record_binary(sub_op, a, b, where); }
+Tensor sub(const Tensor& a, Number b, Where where) { return record_with_number(sub_op, a, b, false, where); }
+Tensor sub(Number a, const Tensor& b, Where where) { return record_with_number(sub_op, b, a, true, where); }
+
+}  // namespace dtorch

@@ -1,0 +1,75 @@
+// to(x, dtype). Layouts: same on every dim. Between floating dtypes it is linear up to rounding and increasing, so that Partial of every
+// kind passes. Gradient: g in the dtype of x.
+#include "ops/math/kernels.h"
+
+namespace dtorch {
+namespace {
+
+using namespace math;
+
+struct CastAttrs {
+  DType dtype = kFloat32;
+  template <class V>
+  void fields(V& v) {
+    v("dtype", dtype);
+  }
+};
+
+std::vector<OutputMeta> cast_infer(const InferContext& context) {
+  return {{context.shape(0), context.attributes<CastAttrs>().dtype}};
+}
+
+Rule cast_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  const bool floating = is_floating(context.dtype(0)) && is_floating(outputs[0].dtype);
+  // An integer type that is too small wraps around.
+  if (!floating) return elementwise(context, outputs, Linear::kNo);
+  return monotone_rule<Monotone::kUp, Linear::kInAll>(context, outputs);
+}
+
+std::vector<Tensor> cast_gradient(const GradientContext& context) {
+  return {to(context.grad_output(0), context.input_meta(0).dtype)};
+}
+
+#if DTORCH_WITH_KERNELS
+void cast_kernel(KernelContext& context) {
+  set_output(context, 0, input(context, 0).to(scalar_type(context.attributes<CastAttrs>().dtype)));
+}
+#endif
+
+std::vector<Sample> cast_samples() {
+  return {{.name = "to float64",
+           .inputs = {normal({5, 3})},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kFloat64)}; }},
+          {.name = "to bfloat16, size 1",
+           .inputs = {normal({1, 4})},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kBFloat16)}; },
+           .tolerance = 1e-2},
+          {.name = "integers to float32",
+           .inputs = {integers({4, 2})},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kFloat32)}; }},
+          {.name = "to bool, empty",
+           .inputs = {integers({0, 2})},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kBool)}; }}};
+}
+
+}  // namespace
+
+constinit OperatorDef cast_op = {
+    .name = "to",
+    .signature = "to(x, dtype) -> Tensor",
+    .attributes = attribute_codec<CastAttrs>(),
+    .infer = cast_infer,
+    .rule = cast_rule,
+    .kernel = DTORCH_KERNEL(cast_kernel),
+    .gradient = cast_gradient,
+    .samples = cast_samples,
+    .linear_in = "x",
+    .saved_inputs = 0,
+};
+
+Tensor to(const Tensor& x, DType dtype, Where where) {
+  return x.dtype() == dtype ? x : record(cast_op, CastAttrs{dtype}, {&x}, where);
+}
+Tensor Tensor::to(DType dtype, Where where) const { return dtorch::to(*this, dtype, where); }
+
+}  // namespace dtorch

@@ -1,0 +1,57 @@
+// What kernels of this room share. Empty in builds without kernels.
+#pragma once
+#include "dtorch/kernel.h"
+#include "ops/math/operators.h"
+
+#if DTORCH_WITH_KERNELS
+#include <ATen/ScalarOps.h>
+#include <c10/core/Scalar.h>
+
+namespace dtorch::math {
+
+// Input i may be overwritten with output 0: handed over, same sizes and dtype, no two elements in one place.
+inline bool can_overwrite(const KernelContext& context, size_t i) {
+  return context.may_reuse(i) && context.input_meta(i).dtype == context.output_meta(0).dtype &&
+         context.input_box(i).size == context.output_box(0).size && input(context, i).is_non_overlapping_and_dense();
+}
+
+inline at::Scalar number_of(const KernelContext& context, size_t i, int64_t kind) {
+  return kind == kFloating ? at::Scalar(context.scalar(i).as_double()) : at::Scalar(context.scalar(i).as_int());
+}
+
+// Op::run(a, b) and Op::run_out(a, b, out), where out may be a or b. One operand may be a number (BinaryAttrs).
+template <class Op>
+void binary_kernel(KernelContext& context) {
+  const auto& attributes = context.attributes<BinaryAttrs>();
+  at::Tensor wrapped;
+  const at::Tensor* a = &input(context, 0);
+  const at::Tensor* b = &wrapped;
+  if (attributes.number == kNoNumber) {
+    b = &input(context, 1);
+  } else {
+    wrapped = at::native::wrapped_scalar_tensor(number_of(context, 0, attributes.number));
+    if (attributes.reversed) std::swap(a, b);
+  }
+  for (size_t i = 0; i < context.num_inputs(); ++i) {
+    if (!can_overwrite(context, i)) continue;
+    at::Tensor out = input(context, i);
+    Op::run_out(*a, *b, out);
+    context.output(0) = context.input(i);
+    return;
+  }
+  set_output(context, 0, Op::run(*a, *b));
+}
+
+template <at::Tensor (*kRun)(const at::Tensor&), at::Tensor& (*kRunOut)(const at::Tensor&, at::Tensor&)>
+void unary_kernel(KernelContext& context) {
+  if (can_overwrite(context, 0)) {
+    at::Tensor out = input(context, 0);
+    kRunOut(input(context, 0), out);
+    context.output(0) = context.input(0);
+    return;
+  }
+  set_output(context, 0, kRun(input(context, 0)));
+}
+
+}  // namespace dtorch::math
+#endif

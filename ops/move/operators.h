@@ -1,0 +1,14 @@
+// The operators of this room: redistribute and read. Not for users, who call methods of Tensor.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ops/def/operator_def.h"
+#include "runtime/client/record.h"
+
+namespace dtorch {
+
+std::vector<OperatorDef*> move_operators();
+extern OperatorDef redistribute_op, read_op;
+
+}  // namespace dtorch
