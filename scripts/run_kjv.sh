@@ -26,5 +26,6 @@ fi
 
 "$app" prepare --text "$text" --out data/kjv.h5
 # shellcheck disable=SC2086  # the layout is several words
-mpirun --oversubscribe --bind-to none -np "${NP:-3}" "$app" train $layout --data data/kjv.h5 --out "$run" "$@"
+mpirun --oversubscribe --bind-to none -np "${NP:-3}" "$app" train $layout --data data/kjv.h5 --checkpoint-dir "$run" \
+  --metrics "$run/metrics.jsonl" "$@"
 "$app" generate --checkpoint "$run" --prompt "And God said, "
