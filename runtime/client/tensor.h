@@ -49,12 +49,21 @@ class Value : public RefCounted {
   const TensorMeta* const meta_;
 };
 
+// A dtype that knows whether the user gave it: arange and randint make integers unless told otherwise.
+struct OptionalDType {
+  constexpr OptionalDType() = default;
+  constexpr OptionalDType(DType dtype) : value(dtype), given(true) {}
+  constexpr operator DType() const { return value; }
+  DType value = kFloat32;
+  bool given = false;
+};
+
 // Placements, dtype and so on of a new tensor. Without a mesh: one device (number 0). Without placements: Replicate.
 struct TensorOptions {
   DeviceMesh mesh = {};
   Placements placements = {};
   std::vector<std::string> order = {};  // axes by name, outermost first, where several shard one dim
-  DType dtype = kFloat32;
+  OptionalDType dtype = {};
   bool requires_grad = false;
   Layout layout(int64_t ndim) const;
 };
