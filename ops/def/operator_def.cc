@@ -1,5 +1,6 @@
 #include "ops/def/operator_def.h"
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace dtorch {

@@ -1,0 +1,165 @@
+// Passes, each on a small piece and through the executor.
+#include <gtest/gtest.h>
+
+#include "runtime/controller/passes/pass.h"
+#include "tests/controller/fake_cluster.h"
+
+namespace dtorch {
+namespace {
+
+// Builds pieces by hand: one spec an operator name.
+class Pieces {
+ public:
+  explicit Pieces() {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const TensorMeta* meta = intern_meta({kTestElements}, kFloat32, Layout::replicated(mesh));
+    for (const char* name : {"test_make", "test_add", "test_pair", "test_effect"}) {
+      auto spec = std::make_unique<OperatorSpec>();
+      spec->id = static_cast<uint32_t>(specs_.size());
+      spec->op = test_operator(name).index;
+      spec->outputs = {meta};
+      table.find_or_add(*spec, false);
+      specs_.push_back(std::move(spec));
+    }
+  }
+  void add(LogicalGraph& graph, const std::string& name, std::vector<OperandId> inputs, std::vector<OperandId> outputs,
+           std::vector<Scalar> scalars = {}) {
+    Operator op{.spec = kReleaseSpec,
+                .first_operand = static_cast<uint32_t>(graph.operands.size()),
+                .first_scalar = static_cast<uint32_t>(graph.scalars.size()),
+                .num_inputs = static_cast<uint16_t>(inputs.size()),
+                .num_outputs = static_cast<uint16_t>(outputs.size()),
+                .num_scalars = static_cast<uint16_t>(scalars.size())};
+    for (const auto& spec : specs_) {
+      if (name == OperatorRegistry::global().at(spec->op).name) op.spec = spec->id;
+    }
+    graph.operators.push_back(op);
+    graph.operands.insert(graph.operands.end(), inputs.begin(), inputs.end());
+    graph.operands.insert(graph.operands.end(), outputs.begin(), outputs.end());
+    graph.scalars.insert(graph.scalars.end(), scalars.begin(), scalars.end());
+    graph.source_lines.push_back({"user.cc", static_cast<uint32_t>(graph.operators.size())});
+  }
+  // "add(0, 1!) -> 2; release(3)": ! marks a last use.
+  std::string str(const LogicalGraph& graph) const {
+    std::string text;
+    for (const Operator& op : graph.operators) {
+      std::string name = op.spec == kReleaseSpec ? "release" : std::string(table.at(op.spec).op_name).substr(5);
+      std::string inputs;
+      for (OperandId slot : graph.inputs(op)) {
+        inputs += (inputs.empty() ? "" : ", ") + std::to_string(slot & kMaxOperand) + ((slot & kLastUse) != 0 ? "!" : "");
+      }
+      text += (text.empty() ? "" : "; ") + name + "(" + inputs + ")";
+      for (OperandId slot : graph.outputs(op)) text += " -> " + std::to_string(slot);
+      for (const Scalar& scalar : graph.scalars_of(op)) text += " #" + std::to_string(scalar.bits);
+    }
+    return text;
+  }
+  SpecTable table;
+
+ private:
+  std::vector<std::unique_ptr<OperatorSpec>> specs_;
+};
+
+TEST(LivenessPass, ReleaseAfterTheLastReaderBecomesItsLastUse) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_add", {0, 1}, {2});
+  pieces.add(graph, "test_add", {2, 0}, {3});
+  pieces.add(graph, "release", {0, 2, 7}, {});
+  pieces.add(graph, "test_make", {}, {0}, {Scalar{5}});
+  make_liveness_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), "add(0, 1) -> 2; add(2!, 0!) -> 3; release(7); make() -> 0 #5");
+  EXPECT_EQ(graph.source_lines.size(), 4u);
+  EXPECT_EQ(graph.source_lines[3].line, 4u);
+}
+
+TEST(LivenessPass, OperandReadTwiceByOneOperatorIsMarkedOnce) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_add", {4, 4}, {5});
+  pieces.add(graph, "release", {4}, {});
+  make_liveness_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), "add(4, 4!) -> 5");
+}
+
+TEST(LivenessPass, ValueMadeInThePieceAndNeverReadKeepsItsRelease) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_add", {0, 1}, {2});
+  pieces.add(graph, "release", {0, 1}, {});
+  pieces.add(graph, "test_make", {}, {0});
+  pieces.add(graph, "release", {0}, {});
+  make_liveness_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), "add(0!, 1!) -> 2; make() -> 0; release(0)");
+}
+
+TEST(DeadOperatorsPass, ChainWhoseResultIsDroppedGoesAway) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_make", {}, {0}, {Scalar{1}});
+  pieces.add(graph, "test_add", {0, 0}, {1}, {Scalar{2}});
+  pieces.add(graph, "test_add", {1, 0}, {2}, {Scalar{3}});
+  pieces.add(graph, "release", {1, 2, 9}, {});
+  pieces.add(graph, "test_add", {0, 0}, {3}, {Scalar{4}});
+  make_dead_operators_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), "make() -> 0 #1; release(9); add(0, 0) -> 3 #4");
+}
+
+TEST(DeadOperatorsPass, WhatIsUsedOrHasAnEffectStays) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_pair", {8, 8}, {0, 1});   // one of its results lives on
+  pieces.add(graph, "test_make", {}, {2});          // used before its release
+  pieces.add(graph, "test_effect", {2}, {3});       // does something
+  pieces.add(graph, "release", {0, 2, 3}, {});
+  const std::string before = pieces.str(graph);
+  make_dead_operators_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), before);
+}
+
+TEST(DeadOperatorsPass, SlotThatIsUsedAgainIsTwoValues) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_make", {}, {0});
+  pieces.add(graph, "release", {0}, {});
+  pieces.add(graph, "test_make", {}, {0});
+  pieces.add(graph, "test_effect", {0}, {});
+  make_dead_operators_pass()->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), "make() -> 0; effect(0)");
+}
+
+TEST(Passes, DroppedResultsCostNothingOnTheWire) {
+  FakeCluster cluster(1, {.acknowledges = false});
+  TestGraph graph(*cluster.controller, 1, cluster.mesh);
+  // Pieces in flight hold the next ones back, so that the rest stays together.
+  graph.make();
+  graph.flush();
+  graph.make();
+  graph.flush();
+  cluster.node(0).wait_operators(2);
+  const OperandId a = graph.make();
+  const OperandId unused = graph.add(a, a);
+  const OperandId b = graph.call("test_add", {a, a}, 1, {unused})[0];
+  graph.release({a});
+  const IntrusivePtr<ReadState> read = graph.read(b);
+  const std::vector<Piece> pieces = cluster.node(0).wait_operators(5);
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(names_of(pieces), (std::vector<std::string>{"test_make", "test_make", "test_make", "test_add", "test_read"}));
+  EXPECT_EQ(pieces[2].graph_part.operands, (std::vector<OperandId>{a, a, a | kLastUse, b, b}));
+  cluster.acknowledge_from_now_on();
+  EXPECT_EQ(failure_of(read), "");
+  graph.close();
+}
+
+TEST(Passes, FeedsAreNeverDropped) {
+  FakeCluster cluster(1);
+  TestGraph graph(*cluster.controller, 1, cluster.mesh);
+  const OperandId fed = graph.feed(77);
+  graph.release({fed});
+  EXPECT_EQ(failure_of(graph.barrier()), "");
+  EXPECT_EQ(cluster.node(0).feeds(), std::vector<uint64_t>{77});
+  EXPECT_EQ(names_of(cluster.node(0).pieces())[0], "test_make");
+}
+
+}  // namespace
+}  // namespace dtorch
