@@ -5,8 +5,8 @@
 // weight, in logits' layout.
 #include <algorithm>
 
+#include "ops/math/functions.h"
 #include "ops/nn/operators.h"
-#include "ops/ops.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/amax.h>

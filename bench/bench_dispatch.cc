@@ -1,0 +1,150 @@
+// The whole pipeline against a bare LibTorch C++ loop in the same process: y = y + b, dependent operators, the last
+// value read and compared. Interleaved pairs, median of the ratios. Under mpirun -np 2 / 3 the names end in .np2 / .np3
+// (the same bare loop is the baseline). Also the latency of add + item, and bytes and messages an operator. One JSON
+// object a line.
+#include <ATen/ops/add.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <nlohmann/json.hpp>
+
+#include "dtorch/dtorch.h"
+
+namespace {
+
+using namespace dtorch;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPairs = 11;
+
+double seconds(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+std::string suffix() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return size && std::string(size) != "1" ? ".np" + std::string(size) : "";
+}
+
+void print(const std::string& name, double value, const std::string& unit, double baseline = 0, double ratio = 0) {
+  nlohmann::json line{{"name", name + suffix()}, {"value", value}, {"unit", unit}};
+  if (baseline > 0) {
+    line["baseline"] = baseline;
+    line["ratio"] = ratio;
+  }
+  std::cout << line.dump() << '\n' << std::flush;
+}
+
+// ours() and bare() each run `count` operators and return the last value, which must agree.
+void compare(const std::string& name, int count, const std::function<double()>& ours,
+             const std::function<double()>& bare) {
+  std::vector<double> ratios, our_us, bare_us;
+  for (int pair = 0; pair <= kPairs; ++pair) {
+    double value = 0, expected = 0;
+    const double mine = seconds([&] { value = ours(); });
+    const double theirs = seconds([&] { expected = bare(); });
+    if (value != expected)
+      throw RuntimeFault(name + ": " + std::to_string(value) + ", the bare loop gives " + std::to_string(expected));
+    if (pair == 0) continue;  // warm-up
+    ratios.push_back(mine / theirs);
+    our_us.push_back(mine / count * 1e6);
+    bare_us.push_back(theirs / count * 1e6);
+  }
+  print(name, median(our_us), "us/operator", median(bare_us), median(ratios));
+}
+
+void bench_add(const std::string& name, int64_t elements, int count) {
+  Tensor b = full({elements}, 0.5);
+  at::Tensor bare_b = at::ones({elements}).mul(0.5);
+  compare(
+      name, count,
+      [&] {
+        Tensor y = zeros({elements});
+        for (int i = 0; i < count; ++i) y = y + b;
+        return static_cast<double>(y.to_host().element<float>(0));
+      },
+      [&] {
+        c10::InferenceMode guard;
+        at::Tensor y = at::ones({elements}).mul(0);
+        for (int i = 0; i < count; ++i) y = at::add(y, bare_b);
+        return static_cast<double>(y[0].item<float>());
+      });
+}
+
+void bench_matmul(const std::string& name, int64_t size, int count) {
+  const float entry = 1.0f / static_cast<float>(size);
+  Tensor b = full({size, size}, entry);
+  at::Tensor bare_b = at::ones({size, size}).mul(entry);
+  compare(
+      name, count,
+      [&] {
+        Tensor y = ones({size, size});
+        for (int i = 0; i < count; ++i) y = matmul(y, b);
+        return static_cast<double>(y.to_host().element<float>(0));
+      },
+      [&] {
+        c10::InferenceMode guard;
+        at::Tensor y = at::ones({size, size});
+        for (int i = 0; i < count; ++i) y = at::matmul(y, bare_b);
+        return static_cast<double>(y[0][0].item<float>());
+      });
+}
+
+void bench_read() {
+  constexpr int kReads = 2000;
+  Tensor b = ones({1}), y = zeros({1});
+  std::vector<double> us;
+  for (int i = 0; i < kReads; ++i) {
+    const double s = seconds([&] {
+      y = y + b;
+      (void)y.item<float>();
+    });
+    if (i >= 100) us.push_back(s * 1e6);
+  }
+  print("latency.read", median(us), "us");
+}
+
+void bench_volume(Client& client) {
+  constexpr int kCount = 20000;
+  Tensor b = ones({1}), y = zeros({1});
+  client.synchronize();
+  const RuntimeStats before = client.stats();
+  for (int i = 0; i < kCount; ++i) y = y + b;
+  client.synchronize();
+  const RuntimeStats after = client.stats();
+  print("dispatch.bytes_per_operator", static_cast<double>(after.control_bytes - before.control_bytes) / kCount,
+        "bytes");
+  print("dispatch.messages_per_operator",
+        static_cast<double>(after.control_messages - before.control_messages) / kCount, "messages");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  return dtorch::run(argc, argv, [](Client& client) {
+    NoGrad no_grad;
+    bench_add("dispatch.add_1", 1, 100000);
+    bench_add("dispatch.add_1024", 1024, 100000);
+    bench_matmul("dispatch.matmul_16", 16, 100000);
+    bench_read();
+    bench_volume(client);
+  });
+}
