@@ -1,5 +1,5 @@
-// What an operator is: everything about it in one value, declared in the operator's own file and listed in ops/operator_list.cc.
-// No LibTorch here; kernels see it through KernelContext.
+// What an operator is: everything about it in one value, declared in the operator's own file and listed in
+// ops/operator_list.cc. No LibTorch here; kernels see it through KernelContext.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,14 +19,15 @@ namespace dtorch {
 class Tensor;           // runtime/client/tensor.h
 class GradientContext;  // runtime/client/gradient.h
 
-// --- inference (on the client, from metadata alone) -------------------------------------------------------------------------------
+// --- inference (on the client, from metadata alone)
+// -------------------------------------------------------------------------------
 struct OutputMeta {
   Shape global_shape;
   DType dtype = kFloat32;
 };
 
 struct InferContext {
-  const char* op;                              // name, for messages
+  const char* op;  // name, for messages
   std::span<const TensorMeta* const> inputs;
   const void* attributes_;
   template <class A>
@@ -41,24 +42,27 @@ using InferFn = std::vector<OutputMeta> (*)(const InferContext&);
 // Placement rows for one mesh axis, given inputs and inferred outputs.
 using RuleFn = Rule (*)(const InferContext&, std::span<const OutputMeta> outputs);
 // For rules that must see all axes at once (views): the output layouts, or nullopt and a reason.
-using LayoutFn = std::optional<std::vector<Layout>> (*)(const InferContext&, std::span<const OutputMeta> outputs, std::string* reason);
+using LayoutFn = std::optional<std::vector<Layout>> (*)(const InferContext&, std::span<const OutputMeta> outputs,
+                                                        std::string* reason);
 
-// --- kernels (on a device's stream) --------------------------------------------------------------------------------------------------
-// One operator lowered for one local device; made once per (spec, device) and reused by every call.
+// --- kernels (on a device's stream)
+// -------------------------------------------------------------------------------------------------- One operator
+// lowered for one local device; made once per (spec, device) and reused by every call.
 struct LocalOperator {
   uint16_t op = 0;
   const OperatorSpec* spec = nullptr;
   std::shared_ptr<const void> attributes;
   int64_t device = 0;
-  std::vector<Box> input_boxes;    // global coordinates of this device's parts; empty Box for inputs it holds no part of
+  std::vector<Box> input_boxes;  // global coordinates of this device's parts; empty Box for inputs it holds no part of
   std::vector<Box> output_boxes;
 };
 
 class KernelContext {
  public:
+  // operands: the inputs' numbers as the call has them, with kLastUse.
   KernelContext(const LocalOperator& local, std::span<NativeTensor> inputs, std::span<NativeTensor> outputs,
-                std::span<const Scalar> scalars, uint32_t donated, const std::byte* feed)
-      : local_(local), inputs_(inputs), outputs_(outputs), scalars_(scalars), donated_(donated), feed_(feed) {}
+                std::span<const Scalar> scalars, std::span<const OperandId> operands, const std::byte* feed)
+      : local_(local), inputs_(inputs), outputs_(outputs), scalars_(scalars), operands_(operands), feed_(feed) {}
 
   template <class A>
   const A& attributes() const {
@@ -74,11 +78,11 @@ class KernelContext {
   const TensorMeta& output_meta(size_t i) const { return *local_.spec->outputs[i]; }
   int64_t device() const { return local_.device; }
   const Scalar& scalar(size_t i) const { return scalars_[i]; }
-  // Input i was handed over: its last handle is gone and nobody else reads its storage, so that the kernel may write into it
-  // and return it as an output.
-  bool may_reuse(size_t i) const { return i < 32 && (donated_ >> i & 1u) != 0 && inputs_[i].is_sole_owner(); }
-  // This device's position-dependent facts for a Partial output: true on the device at position 0 of every axis on which output i is
-  // Partial, so that exactly one holder per group contributes.
+  // Input i was handed over: its last handle is gone and nobody else reads its storage, so that the kernel may write
+  // into it and return it as an output.
+  bool may_reuse(size_t i) const { return (operands_[i] & kLastUse) != 0 && inputs_[i].is_sole_owner(); }
+  // This device's position-dependent facts for a Partial output: true on the device at position 0 of every axis on
+  // which output i is Partial, so that exactly one holder per group contributes.
   bool is_partial_owner(size_t i) const;
   // Host bytes of a from_host operator (the whole tensor, row-major), else null.
   const std::byte* feed() const { return feed_; }
@@ -88,31 +92,33 @@ class KernelContext {
   std::span<NativeTensor> inputs_;
   std::span<NativeTensor> outputs_;
   std::span<const Scalar> scalars_;
-  uint32_t donated_;
+  std::span<const OperandId> operands_;  // of the inputs, with kLastUse
   const std::byte* feed_;
 };
 // Sets every output to a tensor of the inferred local shape and dtype. Never communicates. Failures are exceptions.
 using KernelFn = void (*)(KernelContext&);
 
-// --- gradient (on the client) ---------------------------------------------------------------------------------------------------------
-// Gradients of the inputs (undefined Tensor: none), recorded through the same interface as any operator.
+// --- gradient (on the client)
+// --------------------------------------------------------------------------------------------------------- Gradients
+// of the inputs (undefined Tensor: none), recorded through the same interface as any operator.
 using GradientFn = std::vector<Tensor> (*)(const GradientContext&);
 
-// --- samples for the generic checker --------------------------------------------------------------------------------------------------
+// --- samples for the generic checker
+// --------------------------------------------------------------------------------------------------
 enum class SampleFill : uint8_t { kNormal, kPositive, kIota, kIndices, kBool, kDistinct, kUnit };
 struct SampleInput {
   Shape global_shape;
   DType dtype = kFloat32;
   SampleFill fill = SampleFill::kNormal;
-  int64_t index_bound = 0;      // kIndices: values in [0, bound)
-  bool differentiable = true;   // floating inputs only
+  int64_t index_bound = 0;     // kIndices: values in [0, bound)
+  bool differentiable = true;  // floating inputs only
 };
 struct Sample {
   std::string name;
   std::vector<SampleInput> inputs;
   // Calls the user-facing function.
   std::function<std::vector<Tensor>(const std::vector<Tensor>&)> call;
-  double tolerance = 0;         // relative; 0: 1e-12 float64, 1e-5 float32, bitwise else
+  double tolerance = 0;  // relative; 0: 1e-12 float64, 1e-5 float32, bitwise else
 };
 using SamplesFn = std::vector<Sample> (*)();
 
@@ -128,23 +134,23 @@ enum class PlacementClass : uint8_t { kRefuses, kCombines, kAnyLayout };
 // Operator files define theirs as `constinit OperatorDef softmax_op = {.name = "softmax", ...};` at namespace scope.
 struct OperatorDef {
   const char* name = "";
-  const char* signature = "";      // "softmax(x, dim) -> Tensor", for the operator table
+  const char* signature = "";  // "softmax(x, dim) -> Tensor", for the operator table
   AttributeCodec attributes = attribute_codec<NoAttrs>();
   InferFn infer = nullptr;
-  RuleFn rule = nullptr;           // null: layouts are given explicitly by the caller (creation, redistribute) or by `layouts`
+  RuleFn rule = nullptr;  // null: layouts are given explicitly by the caller (creation, redistribute) or by `layouts`
   LayoutFn layouts = nullptr;
-  KernelFn kernel = nullptr;       // null in builds without kernels
-  GradientFn gradient = nullptr;   // null: not differentiable
+  KernelFn kernel = nullptr;      // null in builds without kernels
+  GradientFn gradient = nullptr;  // null: not differentiable
   SamplesFn samples = nullptr;
   OperatorClass klass = OperatorClass::kPure;
   Lowering lowering = Lowering::kKernel;
   PlacementClass placement_class = PlacementClass::kRefuses;
-  const char* linear_in = "";      // for the operator table
+  const char* linear_in = "";  // for the operator table
   // Bit i: the gradient function reads the value of input / output i, so that the tape keeps it alive.
   uint32_t saved_inputs = 0xFFFFFFFFu;
   uint32_t saved_outputs = 0;
-  bool ends_subgraph = false;      // reads and optimizer steps
-  uint16_t index = 0;              // set by the registry
+  bool ends_subgraph = false;  // reads and optimizer steps
+  uint16_t index = 0;          // set by the registry
 };
 
 // The operators of this process in a fixed order. Filled once before dtorch::run (thread-safe to read after that).
@@ -153,7 +159,7 @@ class OperatorRegistry {
   static OperatorRegistry& global();
   // Keeps a pointer to `def` (which must live as long as the process) and sets its index. The name must be new.
   void add(OperatorDef& def);
-  const OperatorDef& at(uint16_t index) const;          // throws DecodeError
+  const OperatorDef& at(uint16_t index) const;           // throws DecodeError
   const OperatorDef* find(std::string_view name) const;  // null when unknown
   size_t size() const { return defs_.size(); }
   uint64_t hash() const;  // over names and order; compared over ranks at start-up

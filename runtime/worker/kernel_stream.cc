@@ -127,10 +127,8 @@ void KernelStream::run_kernel(Call& call) {
   if (!poison) {
     try {
       if (call.spec->uses_feed) feed = feed_of(call);
-      uint32_t donated = 0;
       std::span<const OperandId> ids = call.inputs();
-      for (size_t i = 0; i < ids.size() && i < 32; ++i) donated |= (ids[i] & kLastUse) != 0 ? 1u << i : 0u;
-      KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), donated, feed);
+      KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), ids, feed);
       call.spec->kernel(context);
       ++kernels_run_;
       check_outputs(call, outputs);
