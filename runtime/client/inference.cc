@@ -1,5 +1,6 @@
 #include "runtime/client/inference.h"
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>

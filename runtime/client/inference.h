@@ -41,6 +41,8 @@ class InferenceCache {
   const Inference& get(const InferenceKey& key, const SourceLine& where);
   size_t num_entries() const { return entries_.size(); }
   size_t num_specs() const { return specs_.size(); }
+  // In the order in which they came up; valid as long as the cache.
+  const std::vector<std::unique_ptr<OperatorSpec>>& specs() const { return specs_; }
   uint64_t hits() const { return hits_; }
 
  private:
