@@ -132,6 +132,7 @@ class AttributePrinter {
 struct AttributeCodec {
   std::shared_ptr<const void> (*decode)(const std::string& bytes) = nullptr;
   std::string (*print)(const std::string& bytes) = nullptr;
+  std::string (*encode)(const void* attributes) = nullptr;  // what decode gave
 };
 
 template <class A>
@@ -157,7 +158,8 @@ constexpr AttributeCodec attribute_codec() {
             AttributePrinter printer;
             attributes->fields(printer);
             return printer.str();
-          }};
+          },
+          [](const void* attributes) { return encode_attributes(*static_cast<const A*>(attributes)); }};
 }
 
 }  // namespace dtorch

@@ -1,0 +1,101 @@
+#include "tests/ops/operator_table.h"
+
+#include <algorithm>
+
+#include "dtorch/dtorch.h"
+#include "tests/ops/sample_values.h"
+#include "runtime/client/graph_core.h"
+#include "tests/support/cluster.h"
+#include "tests/support/values.h"
+
+namespace dtorch::test {
+namespace {
+
+constexpr const char* kHead = R"(# Operators
+
+Written by `build/bin/check_operators --table docs/operators.md`; don't edit.
+
+- Legal rows, for one mesh axis, of the operator's first sample: placements of the inputs -> placements of the outputs. R Replicate, Sd
+  Shard(d), P Partial(sum), Pavg, Pmax, Pmin the other Partials. "All R" is always legal and left out.
+- When no row fits: *refuses* throws PlacementError; *combines* communicates inside its own plan; *any* takes every layout. Before that,
+  every operator slices a Replicate operand, or makes it a Partial addend, without communication.
+- Linear in: the inputs that may be pending sums.
+- Checked: *samples* by samples of its own on meshes of 2, 3 and 2 x 2; *in others* as a part of what they run (gradients).
+
+| operator | legal rows on one axis | no row fits | linear in | gradient | checked |
+|---|---|---|---|---|---|
+)";
+
+const char* name_of_class(PlacementClass klass) {
+  switch (klass) {
+    case PlacementClass::kRefuses:
+      return "refuses";
+    case PlacementClass::kCombines:
+      return "combines";
+    case PlacementClass::kAnyLayout:
+      break;
+  }
+  return "any";
+}
+
+// The rows of a rule as it answers for one spec.
+std::string rows_of(const OperatorDef& op, const OperatorSpec& spec) {
+  if (op.rule == nullptr) return op.layouts != nullptr ? "by the boxes of all axes" : "as the caller says";
+  const std::shared_ptr<const void> attributes = op.attributes.decode(spec.attributes);
+  std::vector<OutputMeta> outputs;
+  for (const TensorMeta* meta : spec.outputs) outputs.push_back({meta->global_shape, meta->dtype});
+  const Rule rule = op.rule({op.name, spec.inputs, attributes.get()}, outputs);
+  std::string text;
+  size_t num_shown = 0;
+  for (const Row& row : rule.rows) {
+    const auto is_replicate = [](const Placement& p) { return p.is_replicate(); };
+    if (std::ranges::all_of(row.inputs, is_replicate) && std::ranges::all_of(row.outputs, is_replicate)) continue;
+    if (++num_shown > 12) continue;
+    text += (text.empty() ? "`" : " `") + short_text(row) + "`";
+  }
+  if (num_shown > 12) text += " and " + std::to_string(num_shown - 12) + " more";
+  return text.empty() ? "all R only" : text;
+}
+
+// The operator's spec in its first sample on one device; null when that doesn't record it.
+const OperatorSpec* first_spec(const OperatorDef& op, const Graph& graph) {
+  const std::vector<Sample> samples = op.samples();
+  if (samples.empty()) return nullptr;
+  const GraphScope scope(graph);
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < samples[0].inputs.size(); ++i) {
+    inputs.push_back(distribute(sample_value(samples[0].inputs[i], 1000 + i), Layout::replicated(cpu_mesh({1}))));
+  }
+  samples[0].call(inputs);
+  for (const auto& spec : graph.core().cache().specs()) {
+    if (spec->op == op.index) return spec.get();
+  }
+  return nullptr;
+}
+
+std::string without_bars(std::string text) {
+  for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.replace(at, 1, "\\|");
+  return text;
+}
+
+}  // namespace
+
+std::string operator_table(const std::set<std::string>& checked_by_sample, const std::set<std::string>& checked_on_the_way) {
+  std::string table = kHead;
+  const OperatorRegistry& registry = OperatorRegistry::global();
+  for (uint16_t index = 0; index < registry.size(); ++index) {
+    const OperatorDef& op = registry.at(index);
+    const Graph graph = client().new_graph();
+    const OperatorSpec* spec = op.samples != nullptr ? first_spec(op, graph) : nullptr;
+    const std::string rows = spec != nullptr ? rows_of(op, *spec) : "";
+    const std::string signature = *op.signature != '\0' ? op.signature : op.name;
+    const bool names_itself = signature.starts_with(op.name);
+    table += "| " + (names_itself ? "`" + without_bars(signature) + "`" : "`" + std::string(op.name) + "`: " + without_bars(signature)) +
+             " | " + rows + " | " + name_of_class(op.placement_class) + " | " + op.linear_in + " | " +
+             (op.gradient != nullptr ? "yes" : "no") + " | " +
+             (checked_by_sample.contains(op.name) ? "samples" : checked_on_the_way.contains(op.name) ? "in others" : "no") + " |\n";
+  }
+  return table;
+}
+
+}  // namespace dtorch::test
