@@ -107,10 +107,10 @@ class FixSearch {
 
   void consider_single(size_t i, const Layout& layout) {
     if (layout == inputs_[i]->layout) return;
+    const Conversion conversion{static_cast<int32_t>(i), layout};
+    if (!legal_after({conversion})) return;  // first, since a price takes time for each device
     const Price price = price_of(*inputs_[i], layout);
     if (best_ && price >= best_price_) return;
-    const Conversion conversion{static_cast<int32_t>(i), layout};
-    if (!legal_after({conversion})) return;
     best_ = conversion;
     best_price_ = price;
   }

@@ -135,6 +135,7 @@ class OrderCheck {
     for (const SplitDim& split : splits_) {
       if (split.letter == kNoLetter) continue;
       const LetterOrder& order = orders_[split.letter];
+      if (split.output && split.added.empty()) continue;  // a row may end a letter's split, as in Shard -> Partial
       const bool same_axes = split.kept.size() + split.added.size() == order.axes.size() || order.source->output;
       if (is_prefix(split.kept, order.axes) && same_axes) continue;
       AxisList own = split.kept;
@@ -156,6 +157,7 @@ class OrderCheck {
       const bool by_letter = split.letter != kNoLetter && found != orders_.end() && !found->second.axes.empty();
       AxisList own = split.kept;
       for (int8_t axis : split.added) own.push_back(axis);
+      if (own.empty()) continue;
       for (int8_t axis : by_letter ? found->second.axes : own) axes.push_back(axis);
     }
     return axes;

@@ -68,6 +68,8 @@ TEST_F(Matching, NeverMixesKindsOfPartial) {
   EXPECT_TRUE(add(flat({4}, Partial(kAvg)), flat({4}, Partial(kAvg))).match);
   EXPECT_FALSE(add(flat({4}, Partial(kAvg)), flat({4}, Partial(kSum))).match);
   EXPECT_FALSE(add(flat({4}, Partial(kMax)), flat({4}, Partial(kMax))).match);
+  const int64_t perm[] = {0};
+  EXPECT_TRUE(match(permute_rule(perm), {flat({4}, Partial(kMax))}).match);
 }
 
 TEST_F(Matching, RefusesPartialWhereTheOperatorIsNotLinear) {
@@ -106,6 +108,30 @@ TEST_F(Matching, RedistributesSeveralInputsWhenOneIsNotEnough) {
   const MatchResult result = match(elementwise({p, p}, Linear::kInEach), {p, p});
   ASSERT_FALSE(result.match);
   EXPECT_EQ(result.failure.fix.size(), 2u);
+}
+
+TEST_F(Matching, TakesTheFirstListedOfRowsThatConvertEquallyFew) {
+  Rule rule;
+  rule.input_letters = {{1, 2}, {}};
+  rule.output_letters = {{1, 2}};
+  rule.rows = {{{Replicate(), Replicate()}, {Replicate()}},
+               {{Shard(0), Partial()}, {Partial()}},
+               {{Shard(0), Partial(kAvg)}, {Partial(kAvg)}}};
+  const MatchResult result = match(rule, {flat({4, 4}, Shard(0)), flat({}, Replicate())});
+  EXPECT_EQ(result.match.value().output_layouts[0].placement(0), Partial());
+  // A row that converts fewer comes before one that is listed earlier.
+  rule.rows.push_back({{Shard(0), Replicate()}, {Partial(kMax)}});
+  const MatchResult fewer = match(rule, {flat({4, 4}, Shard(0)), flat({}, Replicate())});
+  EXPECT_EQ(fewer.match.value().output_layouts[0].placement(0), Partial(kMax));
+}
+
+TEST_F(Matching, LeavesOutOfAFixWhatIsConvertedAnyway) {
+  // Both factors must be reduced; the third is sliced by the match itself.
+  const TensorMeta* p = flat({4, 8}, Partial(kMax));
+  const MatchResult result = match(elementwise({p, p, p}, Linear::kNo), {p, p, flat({4, 8}, Replicate())});
+  ASSERT_EQ(result.failure.fix.size(), 2u);
+  EXPECT_EQ(result.failure.fix[0].layout.placement(0), Shard(0));
+  EXPECT_EQ(result.failure.fix[1].input, 1);
 }
 
 TEST_F(Matching, FollowsMatmulsFormula) {
