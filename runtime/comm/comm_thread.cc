@@ -17,16 +17,17 @@ using std::chrono::nanoseconds;
 constexpr int64_t kSpinNs = 20'000;
 constexpr int64_t kFirstSleepNs = 5'000;
 constexpr int64_t kLongestShortSleepNs = 200'000;
-constexpr int64_t kQuietAfterNs = 10'000'000;       // then 1 ms
+constexpr int64_t kQuietAfterNs = 10'000'000;  // then 1 ms
 constexpr int64_t kQuietSleepNs = 1'000'000;
-constexpr int64_t kAsleepAfterNs = 1'000'000'000;   // then 10 ms
+constexpr int64_t kAsleepAfterNs = 1'000'000'000;  // then 10 ms
 constexpr int64_t kAsleepSleepNs = 10'000'000;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// A sleep grows with the time since the last activity, so that what waits is found after at most a third more than it took.
+// A sleep grows with the time since the last activity, so that what waits is found after at most a third more than it
+// took.
 int64_t sleep_ns(int64_t idle_ns) {
   if (idle_ns >= kAsleepAfterNs) return kAsleepSleepNs;
   if (idle_ns >= kQuietAfterNs) return kQuietSleepNs;
@@ -109,8 +110,10 @@ void CommThread::loop() {
       const bool active = turn();
       if (may_end()) break;
       const int64_t now = now_ns();
-      if (active) active_at = now;
-      else idle(now - active_at);
+      if (active)
+        active_at = now;
+      else
+        idle(now - active_at);
     }
     orderly_ = !forced_;
   } catch (...) {
@@ -161,7 +164,8 @@ bool CommThread::poll_tasks() {
 bool CommThread::may_end() const {
   if (forced_) return true;
   if (!stopping_ || !running_.empty()) return false;
-  return std::none_of(sources_.begin(), sources_.end(), [](const ProgressSource* source) { return source->outstanding(); });
+  return std::none_of(sources_.begin(), sources_.end(),
+                      [](const ProgressSource* source) { return source->outstanding(); });
 }
 
 void CommThread::idle(int64_t idle_ns) {
@@ -174,8 +178,10 @@ void CommThread::idle(int64_t idle_ns) {
   const auto notified = [&] { return notified_.load(std::memory_order_seq_cst); };
   std::unique_lock lock(mutex_);
   asleep_.store(true, std::memory_order_seq_cst);
-  if (polling) wakeup_.wait_for(lock, nanoseconds(sleep_ns(idle_ns)), notified);
-  else wakeup_.wait(lock, notified);
+  if (polling)
+    wakeup_.wait_for(lock, nanoseconds(sleep_ns(idle_ns)), notified);
+  else
+    wakeup_.wait(lock, notified);
   asleep_.store(false, std::memory_order_relaxed);
 }
 

@@ -1,6 +1,7 @@
-// The one thread of a process that talks to the data plane (and, under MPI, to MPI at all: D7). Runs CommTasks as state machines,
-// and lets ProgressSources (the MPI control channel) make progress. Sleeps when idle: spins about 20 us with a yield in every turn,
-// then blocks when nothing needs polling, else backs off 5 -> 200 us, 1 ms after 10 ms, 10 ms after 1 s without activity.
+// The one thread of a process that talks to the data plane (and, under MPI, to MPI at all: D7). Runs CommTasks as state
+// machines, and lets ProgressSources (the MPI control channel) make progress. Sleeps when idle: spins about 20 us with
+// a yield in every turn, then blocks when nothing needs polling, else backs off 5 -> 200 us, 1 ms after 10 ms, 10 ms
+// after 1 s without activity.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -21,16 +22,16 @@ namespace dtorch {
 class CommTask : public RefCounted {
  public:
   virtual ~CommTask() = default;
-  // Does what can be done without blocking; true when finished (it isn't called again). Exceptions of a task are its own business:
-  // one that escapes ends the comm thread and is reported through on_failure.
+  // Does what can be done without blocking; true when finished (it isn't called again). Exceptions of a task are its
+  // own business: one that escapes ends the comm thread and is reported through on_failure.
   virtual bool poll(Transport& transport) = 0;
 };
 
 class ProgressSource {
  public:
   virtual ~ProgressSource() = default;
-  virtual bool progress() = 0;               // true when something happened. Comm thread only
-  virtual bool needs_polling() const = 0;    // comm thread only
+  virtual bool progress() = 0;             // true when something happened. Comm thread only
+  virtual bool needs_polling() const = 0;  // comm thread only
   // Something was begun that must end before the comm thread may. Comm thread only.
   virtual bool outstanding() const { return false; }
   // `wake` is called, from any thread, when progress() has something new to do. Null: as Transport::set_wakeup.
@@ -39,11 +40,13 @@ class ProgressSource {
 
 class CommThread {
  public:
-  // Registers notify() as the wake-up of the transport and the sources; the sources outlive this object. transport may be null
-  // (rank 0 of several): then no task may be submitted. `on_failure` runs on the thread, once, as the last thing that it does.
+  // Registers notify() as the wake-up of the transport and the sources; the sources outlive this object. transport may
+  // be null (rank 0 of several): then no task may be submitted. `on_failure` runs on the thread, once, as the last
+  // thing that it does.
   CommThread(std::unique_ptr<Transport> transport, std::vector<ProgressSource*> sources,
              std::function<void(std::exception_ptr)> on_failure);
-  // Stops by force if it still runs. Tasks that haven't finished are destroyed after the transport, which may use their memory.
+  // Stops by force if it still runs. Tasks that haven't finished are destroyed after the transport, which may use their
+  // memory.
   ~CommThread();
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
@@ -51,8 +54,8 @@ class CommThread {
   void submit(IntrusivePtr<CommTask> task);  // any thread; without effect after the end
   // Something that a task or a source waits for may have happened. Any thread; cheap when the thread is awake.
   void notify();
-  // Ends the thread when no task is left and no source has anything outstanding, or at once when `force`. Returns when it has
-  // ended. May be called again, also with force while another thread waits.
+  // Ends the thread when no task is left and no source has anything outstanding, or at once when `force`. Returns when
+  // it has ended. May be called again, also with force while another thread waits.
   void stop(bool force);
   // As stop(false), but by force after `grace`. True when the end was an orderly one.
   bool stop_within(std::chrono::nanoseconds grace);
@@ -81,8 +84,8 @@ class CommThread {
   std::vector<IntrusivePtr<CommTask>> taken_;      // the thread's, as all that follows
   std::vector<IntrusivePtr<CommTask>> running_;
   bool stopping_ = false, forced_ = false;
-  bool orderly_ = false;                           // the thread's until it has ended
-  std::mutex join_mutex_;                          // of thread_
+  bool orderly_ = false;   // the thread's until it has ended
+  std::mutex join_mutex_;  // of thread_
   std::thread thread_;
 };
 

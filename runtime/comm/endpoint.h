@@ -1,5 +1,5 @@
-// The control channel: messages between the Main-Controller and the Sub-Controllers, over MPI point-to-point or inside one process.
-// The same messages on both.
+// The control channel: messages between the Main-Controller and the Sub-Controllers, over MPI point-to-point or inside
+// one process. The same messages on both.
 #pragma once
 #include <cstdint>
 

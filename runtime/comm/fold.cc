@@ -1,5 +1,5 @@
-// Folds of packed parts, in the order given, block by block so that accumulators stay in cache. Plain loops that the compiler
-// vectorises; half types are widened by a block. Pure functions, any thread.
+// Folds of packed parts, in the order given, block by block so that accumulators stay in cache. Plain loops that the
+// compiler vectorises; half types are widened by a block. Pure functions, any thread.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -29,22 +29,28 @@ struct Accumulator<BFloat16> {
 
 template <class T>
 auto load(T value) {
-  if constexpr (std::is_same_v<T, BFloat16>) return std::bit_cast<float>(uint32_t{value.bits} << 16);  // inline: vectorises
-  else return static_cast<typename Accumulator<T>::type>(value);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return std::bit_cast<float>(uint32_t{value.bits} << 16);  // inline: vectorises
+  else
+    return static_cast<typename Accumulator<T>::type>(value);
 }
 
 template <class T, class A>
 T store(A value) {
-  if constexpr (std::is_same_v<T, bool>) return value != 0;
-  else return T(value);
+  if constexpr (std::is_same_v<T, bool>)
+    return value != 0;
+  else
+    return T(value);
 }
 
 template <ReduceOp kReduce, class A>
 A combine(A a, A b) {
   if constexpr (kReduce == ReduceOp::kSum) return std::is_integral_v<A> ? A(uint64_t(a) + uint64_t(b)) : a + b;
   // A NaN stays, whichever side it is on, as in LibTorch.
-  else if constexpr (kReduce == ReduceOp::kMax) return (b != b || b > a) ? b : a;
-  else return (b != b || b < a) ? b : a;
+  else if constexpr (kReduce == ReduceOp::kMax)
+    return (b != b || b > a) ? b : a;
+  else
+    return (b != b || b < a) ? b : a;
 }
 
 template <class T>
@@ -102,9 +108,12 @@ void fold_parts(std::span<const std::byte* const> parts, int64_t count, DType dt
   visit_dtype(dtype, [&]<class T>() {
     switch (reduce) {
       case ReduceOp::kSum:
-      case ReduceOp::kAvg: return fold<T, ReduceOp::kSum>(parts, count, divisor, result);
-      case ReduceOp::kMax: return fold<T, ReduceOp::kMax>(parts, count, divisor, result);
-      case ReduceOp::kMin: return fold<T, ReduceOp::kMin>(parts, count, divisor, result);
+      case ReduceOp::kAvg:
+        return fold<T, ReduceOp::kSum>(parts, count, divisor, result);
+      case ReduceOp::kMax:
+        return fold<T, ReduceOp::kMax>(parts, count, divisor, result);
+      case ReduceOp::kMin:
+        return fold<T, ReduceOp::kMin>(parts, count, divisor, result);
     }
   });
 }

@@ -16,7 +16,8 @@ namespace dtorch {
 namespace {
 
 int64_t size_of_message(const Message& message) {
-  return static_cast<int64_t>((message.head ? message.head->size() : 0) + (message.payload ? message.payload->size() : 0));
+  return static_cast<int64_t>((message.head ? message.head->size() : 0) +
+                              (message.payload ? message.payload->size() : 0));
 }
 
 // One side of a transfer. `done` publishes the copied bytes; what else is in it is written before.
@@ -32,8 +33,8 @@ using OperationPtr = std::shared_ptr<Operation>;
 
 }  // namespace
 
-// Where messages to one node meet the receives that the node has posted. Of one (sender, tag) at most one of the two queues holds
-// anything. Copies are made under the mutex, so that withdraw() knows that none is under way.
+// Where messages to one node meet the receives that the node has posted. Of one (sender, tag) at most one of the two
+// queues holds anything. Copies are made under the mutex, so that withdraw() knows that none is under way.
 class InProcessFabric::Node {
  public:
   // Completes `operation` and a waiting one of the other side; returns the owner of the latter, or -1.
@@ -50,8 +51,10 @@ class InProcessFabric::Node {
     const OperationPtr other = std::move(others.front());
     others.pop_front();
     if (at->second.sends.empty() && at->second.receives.empty()) meetings_.erase(at);
-    if (is_send) copy(from, tag, *operation, *other);
-    else copy(from, tag, *other, *operation);
+    if (is_send)
+      copy(from, tag, *operation, *other);
+    else
+      copy(from, tag, *other, *operation);
     const int32_t owner = other->owner;
     operation->done.store(true, std::memory_order_release);
     other->done.store(true, std::memory_order_release);
@@ -64,8 +67,10 @@ class InProcessFabric::Node {
     for (auto at = meetings_.begin(); at != meetings_.end();) {
       std::erase_if(at->second.sends, is_owned);
       std::erase_if(at->second.receives, is_owned);
-      if (at->second.sends.empty() && at->second.receives.empty()) at = meetings_.erase(at);
-      else ++at;
+      if (at->second.sends.empty() && at->second.receives.empty())
+        at = meetings_.erase(at);
+      else
+        ++at;
     }
   }
 
@@ -84,8 +89,8 @@ class InProcessFabric::Node {
   };
   static void copy(int32_t from, uint32_t tag, const Operation& send, Operation& receive) {
     if (send.size != receive.size) {
-      receive.error = "message " + std::to_string(tag) + " from node " + std::to_string(from) + " has " + std::to_string(send.size) +
-                      " bytes instead of " + std::to_string(receive.size);
+      receive.error = "message " + std::to_string(tag) + " from node " + std::to_string(from) + " has " +
+                      std::to_string(send.size) + " bytes instead of " + std::to_string(receive.size);
     } else if (send.size != 0) {
       std::memcpy(receive.in, send.out, send.size);
     }
@@ -117,7 +122,8 @@ struct InProcessFabric::State {
   std::vector<std::unique_ptr<Endpoint>> endpoints;  // the controller's, then the nodes'
 
   Endpoint& endpoint(int32_t address) {
-    DTORCH_CHECK(address >= kController && address < static_cast<int32_t>(nodes.size()), "address " + std::to_string(address));
+    DTORCH_CHECK(address >= kController && address < static_cast<int32_t>(nodes.size()),
+                 "address " + std::to_string(address));
     return *endpoints[static_cast<size_t>(address + 1)];
   }
   Node& node(int32_t number) {

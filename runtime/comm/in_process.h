@@ -1,5 +1,5 @@
-// Control channel and data plane inside one process: the Main-Controller and N nodes as threads. The same messages and the same
-// transfers as over MPI. Thread-safe.
+// Control channel and data plane inside one process: the Main-Controller and N nodes as threads. The same messages and
+// the same transfers as over MPI. Thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,9 +20,9 @@ class InProcessFabric {
   int32_t num_nodes() const;
   // kController or a node. Owned by the fabric.
   ControlEndpoint& control(int32_t address);
-  // The transport of a node; one a node at a time. It keeps what it shares with the others alive, so it may outlive the fabric.
-  // Sends are a rendezvous: the receiver copies straight out of the sender's buffer, once. Destroying a transport withdraws
-  // its requests; what others wait for from it never completes.
+  // The transport of a node; one a node at a time. It keeps what it shares with the others alive, so it may outlive the
+  // fabric. Sends are a rendezvous: the receiver copies straight out of the sender's buffer, once. Destroying a
+  // transport withdraws its requests; what others wait for from it never completes.
   std::unique_ptr<Transport> make_transport(int32_t node);
 
  private:

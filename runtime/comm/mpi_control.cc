@@ -62,14 +62,16 @@ MpiControl::~MpiControl() {
 }
 
 int MpiControl::rank_of(int32_t address) const {
-  DTORCH_CHECK(address >= kController && address + 1 < static_cast<int32_t>(peers_.size()), "address " + std::to_string(address));
+  DTORCH_CHECK(address >= kController && address + 1 < static_cast<int32_t>(peers_.size()),
+               "address " + std::to_string(address));
   return address + 1;
 }
 
 void MpiControl::send(int32_t to, Message message) {
   const int rank = rank_of(to);
   messages_.fetch_add(1, std::memory_order_relaxed);
-  bytes_.fetch_add(static_cast<int64_t>(sizeof(Frame) + size_of(message.head) + size_of(message.payload)), std::memory_order_relaxed);
+  bytes_.fetch_add(static_cast<int64_t>(sizeof(Frame) + size_of(message.head) + size_of(message.payload)),
+                   std::memory_order_relaxed);
   if (rank == rank_) {
     inbox_.push({address_of(rank_), std::move(message)});
     return;
@@ -152,7 +154,8 @@ void MpiControl::start_send(int rank, Message message) {
     if (size_of(payload) != 0) std::memcpy(at + size_of(head), payload->data(), payload->size());
   }
   MPI_Request& request = outgoing.requests.pending.emplace_back(MPI_REQUEST_NULL);
-  DTORCH_MPI(MPI_Isend(outgoing.frame.data(), static_cast<int>(outgoing.frame.size()), MPI_BYTE, rank, kFrameTag, comm_, &request));
+  DTORCH_MPI(MPI_Isend(outgoing.frame.data(), static_cast<int>(outgoing.frame.size()), MPI_BYTE, rank, kFrameTag, comm_,
+                       &request));
   if (!frame.bulk) return;
   send_bulk(rank, head, outgoing.requests);
   send_bulk(rank, payload, outgoing.requests);
@@ -167,7 +170,8 @@ void MpiControl::send_bulk(int rank, const SharedBytes& bytes, Requests& request
 }
 
 void MpiControl::post(Slot& slot) {
-  DTORCH_MPI(MPI_Irecv(slot.bytes.data(), static_cast<int>(kFrameBytes), MPI_BYTE, MPI_ANY_SOURCE, kFrameTag, comm_, &slot.request));
+  DTORCH_MPI(MPI_Irecv(slot.bytes.data(), static_cast<int>(kFrameBytes), MPI_BYTE, MPI_ANY_SOURCE, kFrameTag, comm_,
+                       &slot.request));
 }
 
 bool MpiControl::take_frames() {
@@ -197,9 +201,11 @@ void MpiControl::take_frame(int rank, std::span<const std::byte> bytes) {
   require(bytes.size() >= sizeof(Frame), "cut short");
   std::memcpy(&frame, bytes.data(), sizeof(Frame));
   bytes = bytes.subspan(sizeof(Frame));
-  require(frame.kind >= static_cast<uint8_t>(MessageKind::kHello) && frame.kind <= static_cast<uint8_t>(MessageKind::kGoodbye),
+  require(frame.kind >= static_cast<uint8_t>(MessageKind::kHello) &&
+              frame.kind <= static_cast<uint8_t>(MessageKind::kGoodbye),
           "unknown kind");
-  require(frame.has_payload <= 1 && frame.bulk <= 1 && (frame.has_payload == 1 || frame.payload_bytes == 0), "damaged flags");
+  require(frame.has_payload <= 1 && frame.bulk <= 1 && (frame.has_payload == 1 || frame.payload_bytes == 0),
+          "damaged flags");
   require(frame.head_bytes <= kMaxBytes && frame.payload_bytes <= kMaxBytes, "damaged sizes");
 
   Peer& peer = peers_[static_cast<size_t>(rank)];

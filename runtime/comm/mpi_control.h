@@ -1,12 +1,12 @@
 // The control channel over MPI point-to-point. Any thread queues messages; only the comm thread calls MPI (D7).
 //
 //   frame     := kind:u8 has_payload:u8 bulk:u8 zero:u8[5] head_bytes:u64 payload_bytes:u64 [head payload]
-//   A frame of at most kFrameBytes carries its head and payload (bulk = 0) and arrives in a receive that was posted in advance. A
-//   larger message is announced by a bare frame (bulk = 1); head and payload follow on a tag of their own, straight from and into
-//   their memory, in chunks.
+//   A frame of at most kFrameBytes carries its head and payload (bulk = 0) and arrives in a receive that was posted in
+//   advance. A larger message is announced by a bare frame (bulk = 1); head and payload follow on a tag of their own,
+//   straight from and into their memory, in chunks.
 //
-// Messages of one sender arrive in order: receives complete in the order in which they were posted, bulk follows the order of its
-// announcements, and what comes after an unfinished bulk message waits for it.
+// Messages of one sender arrive in order: receives complete in the order in which they were posted, bulk follows the
+// order of its announcements, and what comes after an unfinished bulk message waits for it.
 #pragma once
 #include <mpi.h>
 

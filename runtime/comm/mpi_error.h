@@ -16,7 +16,8 @@ inline std::string mpi_error_text(int code) {
 }
 
 inline void check_mpi(int code, const char* what) {
-  if (code != MPI_SUCCESS) throw RuntimeFault(std::string(what, std::string_view(what).find('(')) + ": " + mpi_error_text(code));
+  if (code != MPI_SUCCESS)
+    throw RuntimeFault(std::string(what, std::string_view(what).find('(')) + ": " + mpi_error_text(code));
 }
 
 }  // namespace dtorch

@@ -4,8 +4,8 @@
 
 namespace dtorch {
 
-// Takes a receive back and forgets it. Its buffer may be freed afterwards unless a message is arriving in it at this moment, which
-// is waited for, for at most a tenth of a second.
+// Takes a receive back and forgets it. Its buffer may be freed afterwards unless a message is arriving in it at this
+// moment, which is waited for, for at most a tenth of a second.
 void withdraw_request(MPI_Request& request);
 // Forgets a send. Where the peer may still take it, the job must end by MPI_Abort.
 void abandon_request(MPI_Request& request);

@@ -108,10 +108,12 @@ void MpiSession::State::connect(int provided) {
   if (num_ranks == 1) {
     const long asked = number_in("SLURM_STEP_NUM_TASKS");
     DTORCH_MPI(MPI_Finalize());
-    throw RuntimeFault((asked > 1 ? "asked for " + std::to_string(asked) + " ranks, I see 1" : "MPI was started with one rank") +
-                       std::string(": srun without a matching PMI? (try srun --mpi=pmix, or mpirun)"));
+    throw RuntimeFault(
+        (asked > 1 ? "asked for " + std::to_string(asked) + " ranks, I see 1" : "MPI was started with one rank") +
+        std::string(": srun without a matching PMI? (try srun --mpi=pmix, or mpirun)"));
   }
-  if (provided < MPI_THREAD_SERIALIZED) throw RuntimeFault("this MPI can't be called from another thread than the first");
+  if (provided < MPI_THREAD_SERIALIZED)
+    throw RuntimeFault("this MPI can't be called from another thread than the first");
   DTORCH_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &control_comm));
   DTORCH_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &data_comm));
   for (MPI_Comm comm : {control_comm, data_comm}) DTORCH_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
@@ -119,7 +121,8 @@ void MpiSession::State::connect(int provided) {
   int found = 0;
   DTORCH_MPI(MPI_Comm_get_attr(data_comm, MPI_TAG_UB, &tag_limit, &found));
   if (!found || *tag_limit < static_cast<int>(Transport::kMaxTag - 1)) {
-    throw RuntimeFault("this MPI has message tags up to " + std::to_string(found ? *tag_limit : 0) + " only; 30 bits are needed");
+    throw RuntimeFault("this MPI has message tags up to " + std::to_string(found ? *tag_limit : 0) +
+                       " only; 30 bits are needed");
   }
   control = std::make_unique<MpiControl>(control_comm);
 }

@@ -1,5 +1,5 @@
-// MPI's life in one process: start-up, the two communicators, the end. Includes no header of MPI. The thread that calls start()
-// also calls finish(); between the two only the comm thread calls MPI (D7).
+// MPI's life in one process: start-up, the two communicators, the end. Includes no header of MPI. The thread that calls
+// start() also calls finish(); between the two only the comm thread calls MPI (D7).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,8 +15,9 @@ bool launched_with_mpi();
 
 class MpiSession {
  public:
-  // Initialises MPI. Rank 0 is the controller, ranks 1 .. N-1 are nodes 0 .. N-2. Throws RuntimeFault, in one sentence, when the
-  // world has one rank (a launcher that doesn't speak this MPI's language) or MPI lacks what is needed. Once a process.
+  // Initialises MPI. Rank 0 is the controller, ranks 1 .. N-1 are nodes 0 .. N-2. Throws RuntimeFault, in one sentence,
+  // when the world has one rank (a launcher that doesn't speak this MPI's language) or MPI lacks what is needed. Once a
+  // process.
   static std::unique_ptr<MpiSession> start(int* argc, char*** argv);
   // Ends by force when finish() wasn't called.
   ~MpiSession();
@@ -32,9 +33,10 @@ class MpiSession {
   // Null on rank 0, which has no part in the data plane.
   std::unique_ptr<Transport> make_transport();
 
-  // Ends MPI; the comm thread has ended before and its transport is gone. clean: finalises, for which all ranks must come here
-  // within `limit_s` of each other; else, or when the time is over, the job is ended by MPI_Abort or, should that hang too, this
-  // process by _exit, with `exit_code` (78, peer lost, where it was 0). Returns only after a clean end.
+  // Ends MPI; the comm thread has ended before and its transport is gone. clean: finalises, for which all ranks must
+  // come here within `limit_s` of each other; else, or when the time is over, the job is ended by MPI_Abort or, should
+  // that hang too, this process by _exit, with `exit_code` (78, peer lost, where it was 0). Returns only after a clean
+  // end.
   void finish(bool clean, int exit_code, double limit_s = 5);
 
  private:

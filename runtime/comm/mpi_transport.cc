@@ -22,8 +22,10 @@ MpiTransport::~MpiTransport() {
   for (Entry& entry : entries_) {
     if (!entry.in_use) continue;
     for (Chunk& chunk : entry.chunks) {
-      if (entry.is_receive) withdraw_request(chunk.request);
-      else abandon_request(chunk.request);
+      if (entry.is_receive)
+        withdraw_request(chunk.request);
+      else
+        abandon_request(chunk.request);
     }
   }
 }
@@ -92,8 +94,10 @@ bool MpiTransport::test(Request request) {
     if (code == MPI_SUCCESS && !done) return false;
     int count = chunk.count;
     std::string problem;
-    if (code != MPI_SUCCESS) problem = mpi_error_text(code);
-    else if (entry.is_receive) DTORCH_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+    if (code != MPI_SUCCESS)
+      problem = mpi_error_text(code);
+    else if (entry.is_receive)
+      DTORCH_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
     if (problem.empty() && count != chunk.count) {
       problem = std::to_string(count) + " bytes instead of " + std::to_string(chunk.count);
     }

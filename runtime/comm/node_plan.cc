@@ -1,5 +1,5 @@
-// Evaluation of a plan for one node. Both ends of a message list its parts by the same walk, over destination devices, pieces and
-// sources, so that offsets agree without being sent.
+// Evaluation of a plan for one node. Both ends of a message list its parts by the same walk, over destination devices,
+// pieces and sources, so that offsets agree without being sent.
 #include <algorithm>
 #include <tuple>
 
@@ -26,7 +26,10 @@ std::vector<int64_t> devices_of_node(const DeviceMesh& mesh, const DeviceBinding
 class StageLowering {
  public:
   StageLowering(const Stage& stage, const DeviceBinding& binding, int32_t node)
-      : shape_(stage.from->global_shape), binding_(binding), node_(node), element_bytes_(static_cast<size_t>(size_of(stage.to->dtype))) {
+      : shape_(stage.from->global_shape),
+        binding_(binding),
+        node_(node),
+        element_bytes_(static_cast<size_t>(size_of(stage.to->dtype))) {
     result_.stage = stage;
   }
 
@@ -86,8 +89,10 @@ class StageLowering {
     NodePlan::LocalPiece local{device, piece.box, relative_to(piece.box, box_of_device), piece.sources, {}};
     for (int64_t source : piece.sources) {
       const int32_t source_node = binding_.node_of(source);
-      if (source_node == node_) local.parts.push_back({NodePlan::kHere, box_of_source(piece.box, source), 0});
-      else local.parts.push_back({source_node, {}, offset_of(source_node, source, device, piece.box, false)});
+      if (source_node == node_)
+        local.parts.push_back({NodePlan::kHere, box_of_source(piece.box, source), 0});
+      else
+        local.parts.push_back({source_node, {}, offset_of(source_node, source, device, piece.box, false)});
     }
     result_.pieces.push_back(std::move(local));
   }

@@ -1,5 +1,6 @@
-// The state machine of a transfer. A stage: post its receives, pack and send, wait for the messages, build each local destination.
-// Results are delivered before the sends have been taken, so that a transfer never waits for what its receiver computes.
+// The state machine of a transfer. A stage: post its receives, pack and send, wait for the messages, build each local
+// destination. Results are delivered before the sends have been taken, so that a transfer never waits for what its
+// receiver computes.
 #include "runtime/comm/transfer.h"
 
 #include <algorithm>
@@ -12,11 +13,13 @@
 namespace dtorch {
 namespace {
 
-// Receives of stage 0 up to this size are posted before the sources are there; larger ones would only hold memory until then.
+// Receives of stage 0 up to this size are posted before the sources are there; larger ones would only hold memory until
+// then.
 constexpr size_t kEarlyReceiveBytes = 64 << 10;
 
 bool is_whole(const Box& box, const Shape& shape) {
-  return box.size == shape && std::all_of(box.offset.begin(), box.offset.end(), [](int64_t offset) { return offset == 0; });
+  return box.size == shape &&
+         std::all_of(box.offset.begin(), box.offset.end(), [](int64_t offset) { return offset == 0; });
 }
 
 // Number of elements before the box's first, when the box is one run of memory of a contiguous tensor; else -1.
@@ -105,9 +108,12 @@ void Transfer::State::post_sends(Transport& transport, uint32_t tag) {
   for (const auto& [node, parts] : stage().sends) {
     Outgoing& to = outgoing.emplace_back();
     to.message = TransferMessage(stage().send_bytes.at(node));
-    const auto failed = std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return !error_of_source(part.source).empty(); });
-    if (failed != parts.end()) to.message.poison(error_of_source(failed->source));
-    else to.message.pack(parts, values);
+    const auto failed = std::find_if(parts.begin(), parts.end(),
+                                     [&](const auto& part) { return !error_of_source(part.source).empty(); });
+    if (failed != parts.end())
+      to.message.poison(error_of_source(failed->source));
+    else
+      to.message.pack(parts, values);
     to.request = transport.send(node, tag, to.message.bytes());
   }
 }
@@ -168,8 +174,8 @@ NativeTensor Transfer::State::build(const NodePlan::Destination& destination) co
   const Stage& what = stage().stage;
   const std::span pieces = std::span(stage().pieces).subspan(destination.first_piece, destination.num_pieces);
   // Values never change (D1), so a part that stays as it is isn't copied.
-  if (pieces.size() == 1 && pieces[0].parts.size() == 1 && pieces[0].parts[0].node == NodePlan::kHere && what.divisor == 1 &&
-      is_whole(pieces[0].local_box, destination.local_shape)) {
+  if (pieces.size() == 1 && pieces[0].parts.size() == 1 && pieces[0].parts[0].node == NodePlan::kHere &&
+      what.divisor == 1 && is_whole(pieces[0].local_box, destination.local_shape)) {
     const NativeTensor& source = values.at(pieces[0].sources[0]);
     if (is_whole(pieces[0].parts[0].source_box, source.local_shape())) return source;
   }
@@ -211,8 +217,10 @@ void Transfer::State::fold_piece(const NodePlan::LocalPiece& piece, const Native
     parts.push_back(memory);
   }
   // Without parts the value is 0, whatever this stage folds elsewhere.
-  if (parts.empty()) fill_identity(out, count, what.to->dtype, ReduceOp::kSum);
-  else fold_parts(parts, count, what.to->dtype, what.reduce, what.divisor, out);
+  if (parts.empty())
+    fill_identity(out, count, what.to->dtype, ReduceOp::kSum);
+  else
+    fold_parts(parts, count, what.to->dtype, what.reduce, what.divisor, out);
   if (!direct) unpack_box(out, result, piece.local_box);
 }
 
@@ -256,7 +264,8 @@ bool Transfer::poll(Transport& transport) {
     }
     for (int64_t device : plan_->local_destinations) {
       const auto value = state.values.find(device);
-      deliver(device, value == state.values.end() ? NativeTensor() : std::move(value->second), state.error_of_source(device));
+      deliver(device, value == state.values.end() ? NativeTensor() : std::move(value->second),
+              state.error_of_source(device));
     }
     state.values.clear();
     state.phase = State::Phase::kSend;

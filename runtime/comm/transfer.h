@@ -1,6 +1,6 @@
-// A redistribution under way on one node: the executor of a plan over point-to-point messages, copies between devices of this node
-// by direct memory. All pieces between two nodes in one stage travel in one message. Folds go in mesh order, in float32 at
-// least for half types, so that bits don't depend on which node holds a device.
+// A redistribution under way on one node: the executor of a plan over point-to-point messages, copies between devices
+// of this node by direct memory. All pieces between two nodes in one stage travel in one message. Folds go in mesh
+// order, in float32 at least for half types, so that bits don't depend on which node holds a device.
 //
 //   message := magic:u32 poisoned:u32 text_bytes:u64 zero:u64[6] body      (native byte order: nodes are alike)
 //   body    := the parts, packed row-major, each at a multiple of kPartAlignment; at least kMinBody bytes
@@ -24,8 +24,8 @@ struct NodePlan {
   // Where the bytes of one source of a piece are: in the tensor of a local device, or in the message of another node.
   struct PartRef {
     int32_t node = kHere;
-    Box source_box;      // local: in the coordinates of the source's part
-    size_t offset = 0;   // remote: in the body of the message from `node`
+    Box source_box;     // local: in the coordinates of the source's part
+    size_t offset = 0;  // remote: in the body of the message from `node`
   };
   // A box that a local device gets: from one source (copy) or folded from several, in order. No source: it is 0.
   struct LocalPiece {
@@ -35,8 +35,8 @@ struct NodePlan {
     std::vector<int64_t> sources;  // device numbers
     std::vector<PartRef> parts;    // one a source
   };
-  // A box that goes to or comes from another node, at a byte offset of the body of the message between the two. Sent once, however
-  // many devices of the other node take it.
+  // A box that goes to or comes from another node, at a byte offset of the body of the message between the two. Sent
+  // once, however many devices of the other node take it.
   struct RemotePart {
     int64_t source = 0, device = 0;  // device numbers; `device` is the first that takes it
     Box box;                         // global coordinates
@@ -50,9 +50,9 @@ struct NodePlan {
   };
   struct NodeStage {
     Stage stage;
-    std::vector<Destination> destinations;               // local devices, in mesh order
-    std::vector<LocalPiece> pieces;                      // for local destination devices
-    std::map<int32_t, std::vector<RemotePart>> sends;    // by node
+    std::vector<Destination> destinations;             // local devices, in mesh order
+    std::vector<LocalPiece> pieces;                    // for local destination devices
+    std::map<int32_t, std::vector<RemotePart>> sends;  // by node
     std::map<int32_t, std::vector<RemotePart>> receives;
     std::map<int32_t, size_t> send_bytes, receive_bytes;  // of the bodies
   };
@@ -63,8 +63,9 @@ struct NodePlan {
 // The plan has at least one stage (its kind isn't kNothing).
 std::shared_ptr<const NodePlan> lower_plan(const RedistributePlan& plan, const DeviceBinding& binding, int32_t node);
 
-// Folds `parts` (packed, `count` elements of `dtype` each) in order into `result`, which may be one of them; parts may be null for
-// the identity. kAvg folds as kSum. The quotient by `divisor` is rounded once, with the sum, for half types; integers truncate.
+// Folds `parts` (packed, `count` elements of `dtype` each) in order into `result`, which may be one of them; parts may
+// be null for the identity. kAvg folds as kSum. The quotient by `divisor` is rounded once, with the sum, for half
+// types; integers truncate.
 void fold_parts(std::span<const std::byte* const> parts, int64_t count, DType dtype, ReduceOp reduce, int64_t divisor,
                 std::byte* result);
 // Fills packed memory with the reduce operator's identity (0, -inf or lowest, inf or max).
@@ -73,8 +74,8 @@ void fill_identity(std::byte* packed, int64_t count, DType dtype, ReduceOp reduc
 // The tag of a transfer's messages in one stage: stages of transfers that can be under way at once differ.
 uint32_t transfer_tag(uint32_t epoch, uint64_t number, size_t stage);
 
-// State machine. A subclass says when the local sources are there and takes the results. All virtual functions are called by the
-// comm thread; whoever makes sources_ready() true calls CommThread::notify() afterwards.
+// State machine. A subclass says when the local sources are there and takes the results. All virtual functions are
+// called by the comm thread; whoever makes sources_ready() true calls CommThread::notify() afterwards.
 class Transfer : public CommTask {
  public:
   // number: this transfer's number in the controller's total order; epoch: of the message tags.
@@ -88,9 +89,9 @@ class Transfer : public CommTask {
   // The value of a local source device; empty when it failed (then source_error says why).
   virtual NativeTensor source(int64_t device) = 0;
   virtual std::string source_error(int64_t device) = 0;
-  // Called once for each local destination device: a value, or an error (poison: a source of one of its pieces had failed; the
-  // message of the other nodes carried the flag and its text). A poisoned node still joins, so that nobody hangs. The value may share
-  // its storage with a source.
+  // Called once for each local destination device: a value, or an error (poison: a source of one of its pieces had
+  // failed; the message of the other nodes carried the flag and its text). A poisoned node still joins, so that nobody
+  // hangs. The value may share its storage with a source.
   virtual void deliver(int64_t device, NativeTensor value, const std::string& error) = 0;
 
  private:

@@ -24,7 +24,8 @@ TransferMessage::TransferMessage(size_t body_bytes) : size_(kHeaderBytes + std::
   memory_ = std::make_unique_for_overwrite<std::byte[]>(size_);
 }
 
-void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources) {
+void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts,
+                           const std::map<int64_t, NativeTensor>& sources) {
   const Header header;
   std::memcpy(memory_.get(), &header, sizeof(header));
   std::byte* body = memory_.get() + kHeaderBytes;

@@ -29,7 +29,8 @@ class TransferMessage {
   void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources);
   // Cuts the text where the message ends.
   void poison(const std::string& text);
-  // Of a message that has arrived: the text of the poison (never empty), or nothing. Throws RuntimeFault when it isn't one of ours.
+  // Of a message that has arrived: the text of the poison (never empty), or nothing. Throws RuntimeFault when it isn't
+  // one of ours.
   std::optional<std::string> poison_text() const;
 
  private:

@@ -22,8 +22,8 @@ class Transport {
   virtual bool test(Request request) = 0;
   // True when progress is made only by calling test (MPI): the comm thread must poll while something is outstanding.
   virtual bool needs_polling() const = 0;
-  // Where needs_polling() is false: called, from any thread, when a request may have completed. Null: nobody is told any more,
-  // and no call is under way when this returns.
+  // Where needs_polling() is false: called, from any thread, when a request may have completed. Null: nobody is told
+  // any more, and no call is under way when this returns.
   virtual void set_wakeup(std::function<void()>) {}
   // Number of requests that test() has reported as complete: the comm thread sees activity by it.
   virtual uint64_t completed() const { return 0; }

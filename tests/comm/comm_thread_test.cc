@@ -1,3 +1,4 @@
+// CommThread: tasks, sources, waking, failures and its two ways to end.
 #include "runtime/comm/comm_thread.h"
 
 #include <gtest/gtest.h>

@@ -13,11 +13,13 @@ namespace {
 template <class T>
 std::vector<T> fold(const std::vector<std::vector<T>>& parts, ReduceOp reduce, int64_t divisor = 1) {
   std::vector<const std::byte*> pointers;
-  for (const std::vector<T>& part : parts) pointers.push_back(part.empty() ? nullptr : reinterpret_cast<const std::byte*>(part.data()));
+  for (const std::vector<T>& part : parts)
+    pointers.push_back(part.empty() ? nullptr : reinterpret_cast<const std::byte*>(part.data()));
   size_t count = 0;
   for (const std::vector<T>& part : parts) count = std::max(count, part.size());
   std::vector<T> result(count);
-  fold_parts(pointers, static_cast<int64_t>(count), dtype_of<T>(), reduce, divisor, reinterpret_cast<std::byte*>(result.data()));
+  fold_parts(pointers, static_cast<int64_t>(count), dtype_of<T>(), reduce, divisor,
+             reinterpret_cast<std::byte*>(result.data()));
   return result;
 }
 
@@ -84,7 +86,8 @@ TEST(Fold, AbsentPartsAreTheIdentity) {
 
 TEST(Fold, TheResultMayBeOneOfTheParts) {
   std::vector<double> a(3000, 1.5), b(3000, 2.0);
-  const std::byte* parts[] = {reinterpret_cast<const std::byte*>(a.data()), reinterpret_cast<const std::byte*>(b.data())};
+  const std::byte* parts[] = {reinterpret_cast<const std::byte*>(a.data()),
+                              reinterpret_cast<const std::byte*>(b.data())};
   fold_parts(parts, 3000, kFloat64, kSum, 1, reinterpret_cast<std::byte*>(b.data()));
   EXPECT_EQ(b, std::vector<double>(3000, 3.5));
 }
@@ -93,7 +96,8 @@ TEST(FillIdentity, IsNeutralForEveryReductionAndType) {
   for (int code = 0; code < kNumDTypes; ++code) {
     const DType dtype = static_cast<DType>(code);
     for (ReduceOp reduce : {kSum, kAvg, kMax, kMin}) {
-      std::vector<std::byte> identity(static_cast<size_t>(size_of(dtype))), value(identity.size()), result(identity.size());
+      std::vector<std::byte> identity(static_cast<size_t>(size_of(dtype))), value(identity.size()),
+          result(identity.size());
       fill_identity(identity.data(), 1, dtype, reduce);
       visit_dtype(dtype, [&]<class T>() {
         const T one(1);

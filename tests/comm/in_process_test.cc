@@ -1,3 +1,4 @@
+// The in-process fabric: matching of data messages, order of control messages.
 #include "runtime/comm/in_process.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +122,8 @@ TEST(InProcessControl, DeliversInOrderWithTheSendersAddress) {
   for (int32_t node = 0; node < 2; ++node) {
     senders.emplace_back([&fabric, node] {
       for (int i = 0; i < kMessages; ++i) {
-        fabric.control(node).send(kController, {MessageKind::kAck, std::make_shared<Bytes>(bytes_of(std::to_string(i))), nullptr});
+        fabric.control(node).send(kController,
+                                  {MessageKind::kAck, std::make_shared<Bytes>(bytes_of(std::to_string(i))), nullptr});
       }
     });
   }

@@ -1,5 +1,5 @@
-// MPI channels between real processes. The first test runs this program again under mpirun with three ranks; there, and only there,
-// the others run, each on all ranks.
+// MPI channels between real processes. The first test runs this program again under mpirun with three ranks; there, and
+// only there, the others run, each on all ranks.
 #include <gtest/gtest.h>
 #include <mpi.h>
 #include <sys/wait.h>
@@ -22,8 +22,8 @@ TEST(Mpi, ChannelsWorkBetweenProcesses) {
   if (launched_with_mpi()) GTEST_SKIP() << "already under mpirun";
   char self[4096] = "";
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-  const std::string command =
-      std::string("timeout 300 mpirun --oversubscribe --bind-to none -np 3 ") + self + " --gtest_brief=1 '--gtest_filter=MpiRanks.*'";
+  const std::string command = std::string("timeout 300 mpirun --oversubscribe --bind-to none -np 3 ") + self +
+                              " --gtest_brief=1 '--gtest_filter=MpiRanks.*'";
   const int status = std::system(command.c_str());
   ASSERT_NE(status, -1);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
@@ -66,9 +66,9 @@ struct Sizes {
   size_t head;
   std::optional<size_t> payload;
 };
-const std::vector<Sizes> kSizes{{0, {}},      {1, {}},         {100, 0},      {16360, {}},  {16361, {}},     {100, 16260},
-                                {100, 16261}, {0, 1'000'000},  {3, 5},        {70'000, {}}, {1'000'000, 17}, {16'384, 0},
-                                {10, {}},     {4'000'000, {}}, {5'000, 3'000}};
+const std::vector<Sizes> kSizes{{0, {}},         {1, {}},      {100, 0},       {16360, {}},     {16361, {}},
+                                {100, 16260},    {100, 16261}, {0, 1'000'000}, {3, 5},          {70'000, {}},
+                                {1'000'000, 17}, {16'384, 0},  {10, {}},       {4'000'000, {}}, {5'000, 3'000}};
 
 void expect_messages(ControlEndpoint& endpoint, int32_t from, int repeats) {
   for (int i = 0; i < repeats; ++i) {
@@ -88,7 +88,8 @@ void expect_messages(ControlEndpoint& endpoint, int32_t from, int repeats) {
 void send_messages(ControlEndpoint& endpoint, int32_t to, int repeats) {
   for (int i = 0; i < repeats; ++i) {
     for (size_t k = 0; k < kSizes.size(); ++k) {
-      endpoint.send(to, {MessageKind::kFeed, pattern(kSizes[k].head, k), kSizes[k].payload ? pattern(*kSizes[k].payload, k + 1) : nullptr});
+      endpoint.send(to, {MessageKind::kFeed, pattern(kSizes[k].head, k),
+                         kSizes[k].payload ? pattern(*kSizes[k].payload, k + 1) : nullptr});
     }
   }
 }
@@ -97,7 +98,8 @@ void send_messages(ControlEndpoint& endpoint, int32_t to, int repeats) {
 void barrier() { ASSERT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS); }
 
 TEST_F(MpiRanks, ControlMessagesOfAllSizesArriveInOrder) {
-  CommThread comm(session_->make_transport(), {&session_->control_progress()}, [](std::exception_ptr) { ADD_FAILURE(); });
+  CommThread comm(session_->make_transport(), {&session_->control_progress()},
+                  [](std::exception_ptr) { ADD_FAILURE(); });
   ControlEndpoint& control = session_->control();
   if (session_->rank() == 0) {
     send_messages(control, 0, 3);
@@ -122,7 +124,8 @@ TEST_F(MpiRanks, ControlMessagesOfAllSizesArriveInOrder) {
         EXPECT_EQ(envelope->message.head->size(), kSizes[next++ % kSizes.size()].head);
       }
     }
-    for (size_t i = 0; i < from_node.size(); ++i) EXPECT_EQ(from_node[i].message.head->size(), kSizes[i % kSizes.size()].head);
+    for (size_t i = 0; i < from_node.size(); ++i)
+      EXPECT_EQ(from_node[i].message.head->size(), kSizes[i % kSizes.size()].head);
     control.send(kController, {MessageKind::kGoodbye, pattern(8, 0), nullptr});
   }
   EXPECT_TRUE(comm.stop_within(std::chrono::seconds(60)));
@@ -130,7 +133,8 @@ TEST_F(MpiRanks, ControlMessagesOfAllSizesArriveInOrder) {
 }
 
 TEST_F(MpiRanks, AFloodIsTakenWithoutLoss) {
-  CommThread comm(session_->make_transport(), {&session_->control_progress()}, [](std::exception_ptr) { ADD_FAILURE(); });
+  CommThread comm(session_->make_transport(), {&session_->control_progress()},
+                  [](std::exception_ptr) { ADD_FAILURE(); });
   constexpr uint32_t kMessages = 20'000;
   if (session_->rank() == 0) {
     for (uint32_t i = 0; i < kMessages; ++i) {

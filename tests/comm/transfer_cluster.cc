@@ -42,7 +42,8 @@ Exchange::Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBin
   for (int32_t node = 0; node < binding.num_nodes; ++node) plans_.push_back(lower_plan(plan, binding, node));
 }
 
-Cluster::Cluster(int64_t num_devices, int32_t num_nodes) : binding_(block_binding(num_devices, num_nodes)), fabric_(num_nodes) {
+Cluster::Cluster(int64_t num_devices, int32_t num_nodes)
+    : binding_(block_binding(num_devices, num_nodes)), fabric_(num_nodes) {
   for (int32_t node = 0; node < num_nodes; ++node) {
     threads_.push_back(std::make_unique<CommThread>(fabric_.make_transport(node), std::vector<ProgressSource*>{},
                                                     [this](std::exception_ptr failure) {
@@ -56,7 +57,8 @@ Cluster::~Cluster() = default;
 
 void Cluster::submit(Exchange& exchange, uint64_t number) {
   for (int32_t node = 0; node < binding_.num_nodes; ++node) {
-    threads_[static_cast<size_t>(node)]->submit(IntrusivePtr<CommTask>(new Exchange::NodeTransfer(exchange, node, number)));
+    threads_[static_cast<size_t>(node)]->submit(
+        IntrusivePtr<CommTask>(new Exchange::NodeTransfer(exchange, node, number)));
   }
 }
 

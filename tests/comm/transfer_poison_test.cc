@@ -20,13 +20,15 @@ NativeTensor filled(const Shape& shape, float value) {
 }
 
 // Runs one exchange in which `failed` has no value.
-std::map<int64_t, Delivery> run_poisoned(const TensorMeta* from, const TensorMeta* to, int32_t num_nodes, int64_t failed,
-                                         const std::string& text) {
+std::map<int64_t, Delivery> run_poisoned(const TensorMeta* from, const TensorMeta* to, int32_t num_nodes,
+                                         int64_t failed, const std::string& text) {
   Cluster cluster(4, num_nodes);
   Exchange exchange(from, to, cluster.binding());
   for (int64_t device : from->layout.mesh().devices()) {
-    if (device == failed) exchange.set_error(device, text);
-    else exchange.set_value(device, filled(from->layout.local_shape(from->global_shape, device), 1));
+    if (device == failed)
+      exchange.set_error(device, text);
+    else
+      exchange.set_value(device, filled(from->layout.local_shape(from->global_shape, device), 1));
   }
   cluster.submit(exchange, 1);
   for (int32_t node = 0; node < num_nodes; ++node) cluster.make_ready(exchange, node);
@@ -37,7 +39,8 @@ std::map<int64_t, Delivery> run_poisoned(const TensorMeta* from, const TensorMet
 TEST(Poison, ReachesEveryDeviceThatGathersAFailedSource) {
   const DeviceMesh mesh = init_device_mesh("cpu", {4});
   for (int32_t num_nodes : {1, 2, 4}) {
-    const auto got = run_poisoned(meta(mesh, {8, 3}, {Shard(0)}), meta(mesh, {8, 3}, {Replicate()}), num_nodes, 1, "kernel exploded");
+    const auto got = run_poisoned(meta(mesh, {8, 3}, {Shard(0)}), meta(mesh, {8, 3}, {Replicate()}), num_nodes, 1,
+                                  "kernel exploded");
     ASSERT_EQ(got.size(), 4U);
     for (const auto& [device, delivery] : got) EXPECT_EQ(delivery.error, "kernel exploded") << device;
   }
@@ -50,7 +53,8 @@ TEST(Poison, CrossesStages) {
   const TensorMeta* to = meta(mesh, {8, 4}, {Replicate(), Replicate()});
   ASSERT_GE(make_redistribute_plan(from, to).stages.size(), 2U);
   for (int32_t num_nodes : {1, 2, 4}) {
-    for (const auto& [device, delivery] : run_poisoned(from, to, num_nodes, 2, "lost")) EXPECT_EQ(delivery.error, "lost") << device;
+    for (const auto& [device, delivery] : run_poisoned(from, to, num_nodes, 2, "lost"))
+      EXPECT_EQ(delivery.error, "lost") << device;
   }
 }
 
@@ -83,7 +87,8 @@ TEST(NodePlan, ABoxGoesOnceToANodeHoweverManyDevicesTakeIt) {
   const TensorMeta* from = meta(mesh, {8, 1000}, {Shard(0)});
   Cluster cluster(4, 2);
   Exchange exchange(from, meta(mesh, {8, 1000}, {Replicate()}), cluster.binding());
-  for (int64_t device = 0; device < 4; ++device) exchange.set_value(device, filled({2, 1000}, static_cast<float>(device)));
+  for (int64_t device = 0; device < 4; ++device)
+    exchange.set_value(device, filled({2, 1000}, static_cast<float>(device)));
   cluster.submit(exchange, 1);
   for (int32_t node : {0, 1}) cluster.make_ready(exchange, node);
   EXPECT_TRUE(cluster.wait());

@@ -26,7 +26,8 @@ int64_t element_at(const Shape& shape, const Box& box, int64_t i) {
   return at;
 }
 
-// The device's part before any reduction, as numbers: the same on devices that hold the same. Whole numbers add up exactly.
+// The device's part before any reduction, as numbers: the same on devices that hold the same. Whole numbers add up
+// exactly.
 double part_value(const TensorMeta& meta, int64_t mesh_index, int64_t element, bool whole_numbers) {
   const DeviceMesh& mesh = meta.layout.mesh();
   const Shape coordinate = mesh.coordinate_of_index(mesh_index);
@@ -53,7 +54,8 @@ double load(DType dtype, const std::byte* at) {
   });
 }
 
-// The logical tensor that parts (whole-box values by mesh index; NaN where not held) stand for. All Partial axes have one kind.
+// The logical tensor that parts (whole-box values by mesh index; NaN where not held) stand for. All Partial axes have
+// one kind.
 Values logical_value(const TensorMeta& meta, const std::vector<Values>& parts) {
   const Layout& layout = meta.layout;
   Values result(static_cast<size_t>(meta.global_shape.num_elements()));
@@ -76,10 +78,14 @@ Values logical_value(const TensorMeta& meta, const std::vector<Values>& parts) {
       const size_t at = static_cast<size_t>(element_at(meta.global_shape, box, i));
       const double value = parts[static_cast<size_t>(index)][at];
       double& sum = result[at];
-      if (!seen[at]) sum = reduce == kAvg ? value / divisor : value;
-      else if (reduce == kMax) sum = std::max(sum, value);
-      else if (reduce == kMin) sum = std::min(sum, value);
-      else sum += value / divisor;
+      if (!seen[at])
+        sum = reduce == kAvg ? value / divisor : value;
+      else if (reduce == kMax)
+        sum = std::max(sum, value);
+      else if (reduce == kMin)
+        sum = std::min(sum, value);
+      else
+        sum += value / divisor;
       seen[at] = true;
     }
   }
@@ -116,7 +122,8 @@ void expect_right(const Exchange& exchange, const std::vector<Values>& sources) 
     ASSERT_EQ(delivery.local_shape, box.size) << what;
     Values& part = parts.emplace_back(static_cast<size_t>(to.global_shape.num_elements()));
     for (int64_t i = 0; i < box.num_elements(); ++i) {
-      part[static_cast<size_t>(element_at(to.global_shape, box, i))] = load(to.dtype, delivery.bytes.data() + i * size_of(to.dtype));
+      part[static_cast<size_t>(element_at(to.global_shape, box, i))] =
+          load(to.dtype, delivery.bytes.data() + i * size_of(to.dtype));
     }
   }
   const Values expected = logical_value(*exchange.from(), sources);
@@ -126,7 +133,8 @@ void expect_right(const Exchange& exchange, const std::vector<Values>& sources) 
     const Box box = to.layout.box_at(to.global_shape, index);
     for (int64_t i = 0; i < box.num_elements(); ++i) {
       const size_t at = static_cast<size_t>(element_at(to.global_shape, box, i));
-      ASSERT_EQ(parts[static_cast<size_t>(index)][at], expected[at]) << what << " mesh index " << index << " element " << at;
+      ASSERT_EQ(parts[static_cast<size_t>(index)][at], expected[at])
+          << what << " mesh index " << index << " element " << at;
     }
   }
 }
@@ -143,7 +151,8 @@ bool one_kind(const Placements& placements) {
   return true;
 }
 
-std::vector<const TensorMeta*> all_metas(const DeviceMesh& mesh, const Shape& shape, DType dtype, const std::vector<Placement>& choices) {
+std::vector<const TensorMeta*> all_metas(const DeviceMesh& mesh, const Shape& shape, DType dtype,
+                                         const std::vector<Placement>& choices) {
   std::vector<Placements> list{{}};
   for (int64_t axis = 0; axis < mesh.num_axes(); ++axis) {
     std::vector<Placements> next;
@@ -172,7 +181,8 @@ std::vector<Pair> pairs_of(const std::vector<const TensorMeta*>& from, const std
   return pairs;
 }
 
-// All exchanges under way at once; nodes become ready in an order of their own. Returns what devices got, in the order of pairs.
+// All exchanges under way at once; nodes become ready in an order of their own. Returns what devices got, in the order
+// of pairs.
 std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int32_t num_nodes, bool whole_numbers) {
   Cluster cluster(kDevices, num_nodes);
   std::vector<std::unique_ptr<Exchange>> exchanges;
@@ -200,15 +210,16 @@ class OnNodes : public testing::TestWithParam<int32_t> {};
 TEST_P(OnNodes, EveryPairOfPlacementsOnOneAxisGivesEveryDeviceItsPart) {
   const DeviceMesh mesh = init_device_mesh("cpu", {4});
   for (const Shape& shape : {Shape{7, 5}, Shape{3, 2}, Shape{0, 3}, Shape{8, 4}}) {
-    const auto metas = all_metas(mesh, shape, kFloat32,
-                                 {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kAvg), Partial(kMax), Partial(kMin)});
+    const auto metas =
+        all_metas(mesh, shape, kFloat32,
+                  {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kAvg), Partial(kMax), Partial(kMin)});
     run(pairs_of(metas, metas), GetParam(), true);
   }
 }
 
 TEST_P(OnNodes, EveryPairOfPlacementsOnTwoAxesGivesEveryDeviceItsPart) {
-  const auto metas =
-      all_metas(init_device_mesh("cpu", {2, 2}), {5, 3}, kFloat64, {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kMax)});
+  const auto metas = all_metas(init_device_mesh("cpu", {2, 2}), {5, 3}, kFloat64,
+                               {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kMax)});
   run(pairs_of(metas, metas), GetParam(), true);
 }
 
@@ -216,8 +227,9 @@ TEST_P(OnNodes, BetweenDifferentMeshesEveryDeviceGetsItsPart) {
   const std::vector<Placement> choices{Replicate(), Shard(0), Shard(1), Partial(kSum)};
   const Shape shape{5, 6};
   std::vector<const TensorMeta*> metas;
-  for (const DeviceMesh& mesh : {DeviceMesh("cpu", {2}, {0, 1}), DeviceMesh("cpu", {2}, {3, 2}), DeviceMesh("cpu", {3}, {3, 0, 1}),
-                                 DeviceMesh("cpu", {2, 2}, {2, 0, 3, 1}), DeviceMesh("cpu", {1}, {2})}) {
+  for (const DeviceMesh& mesh :
+       {DeviceMesh("cpu", {2}, {0, 1}), DeviceMesh("cpu", {2}, {3, 2}), DeviceMesh("cpu", {3}, {3, 0, 1}),
+        DeviceMesh("cpu", {2, 2}, {2, 0, 3, 1}), DeviceMesh("cpu", {1}, {2})}) {
     const auto some = all_metas(mesh, shape, kInt64, choices);
     metas.insert(metas.end(), some.begin(), some.end());
   }
@@ -228,14 +240,16 @@ INSTANTIATE_TEST_SUITE_P(Transfer, OnNodes, testing::Values(1, 2, 3, 4), testing
 
 TEST(Transfer, BitsDontDependOnTheNumberOfNodes) {
   for (DType dtype : {kFloat32, kBFloat16, kFloat16}) {
-    const auto metas = all_metas(init_device_mesh("cpu", {2, 2}), {7, 3}, dtype, {Replicate(), Shard(0), Partial(kSum), Partial(kAvg)});
+    const auto metas = all_metas(init_device_mesh("cpu", {2, 2}), {7, 3}, dtype,
+                                 {Replicate(), Shard(0), Partial(kSum), Partial(kAvg)});
     const std::vector<Pair> pairs = pairs_of(metas, metas);
     const auto expected = run(pairs, 1, false);
     for (int32_t num_nodes : {2, 3, 4}) {
       const auto got = run(pairs, num_nodes, false);
       for (size_t i = 0; i < pairs.size(); ++i) {
         for (const auto& [device, delivery] : expected[i]) {
-          EXPECT_EQ(got[i].at(device).bytes, delivery.bytes) << pairs[i].first->str() << " -> " << pairs[i].second->layout.str();
+          EXPECT_EQ(got[i].at(device).bytes, delivery.bytes)
+              << pairs[i].first->str() << " -> " << pairs[i].second->layout.str();
         }
       }
     }
