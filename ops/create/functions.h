@@ -27,15 +27,17 @@ Tensor empty(const Shape& shape, const TensorOptions& options = {}, Where where 
 Tensor zeros(const Shape& shape, const TensorOptions& options = {}, Where where = Where::current());
 Tensor ones(const Shape& shape, const TensorOptions& options = {}, Where where = Where::current());
 Tensor full(const Shape& shape, Number value, const TensorOptions& options = {}, Where where = Where::current());
-// start, start + step, ... below `end` (above, when step is negative): [ceil((end - start) / step)]. The dtype is options.dtype.
+// start, start + step, ... below `end` (above, when step is negative): [ceil((end - start) / step)]. Without a dtype: int64 when all
+// numbers are integers, else float32.
 Tensor arange(Number end, const TensorOptions& options = {}, Where where = Where::current());
+Tensor arange(Number start, Number end, const TensorOptions& options = {}, Where where = Where::current());
 Tensor arange(Number start, Number end, Number step, const TensorOptions& options = {}, Where where = Where::current());
 // Ones on the diagonal: [n, n] or [n, m].
 Tensor eye(int64_t n, const TensorOptions& options = {}, Where where = Where::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Where where = Where::current());
 
 // Random values are a function of (seed of the Graph, number of the random call, global element number): bitwise the same on any
-// layout. Uniform in [0, 1); standard normal; uniform integers in [low, high).
+// layout. Uniform in [0, 1); standard normal; uniform integers in [low, high), int64 without a dtype.
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, Where where = Where::current());
 Tensor randn(const Shape& shape, const TensorOptions& options = {}, Where where = Where::current());
 Tensor randint(int64_t high, const Shape& shape, const TensorOptions& options = {}, Where where = Where::current());

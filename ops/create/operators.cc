@@ -6,7 +6,7 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> create_operators() {
-  return {&full_op, &from_host_op};
+  return {&full_op, &arange_op, &eye_op, &rand_op, &randn_op, &randint_op, &from_host_op};
 }
 
 namespace create {

@@ -7,6 +7,8 @@
 #include <ATen/ScalarOps.h>
 #include <c10/core/Scalar.h>
 
+#include <limits>
+
 namespace dtorch::math {
 
 // Input i may be overwritten with output 0: handed over, same sizes and dtype, no two elements in one place.
@@ -17,6 +19,16 @@ inline bool can_overwrite(const KernelContext& context, size_t i) {
 
 inline at::Scalar number_of(const KernelContext& context, size_t i, int64_t kind) {
   return kind == kFloating ? at::Scalar(context.scalar(i).as_double()) : at::Scalar(context.scalar(i).as_int());
+}
+
+// No value is less (of_max; else: greater): what an empty part contributes to a maximum or minimum.
+inline at::Scalar worst_value(DType dtype, bool of_max) {
+  if (dtype == kBool) return at::Scalar(!of_max);
+  if (is_floating(dtype)) return at::Scalar(of_max ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+  return visit_dtype(dtype, [&]<class T>() {
+    using Limits = std::numeric_limits<std::conditional_t<std::is_integral_v<T>, T, int>>;
+    return at::Scalar(static_cast<int64_t>(of_max ? Limits::lowest() : Limits::max()));
+  });
 }
 
 // Op::run(a, b) and Op::run_out(a, b, out), where out may be a or b. One operand may be a number (BinaryAttrs).

@@ -8,7 +8,10 @@ extern OperatorDef neg_op, abs_op, sign_op, floor_op, ceil_op, round_op, square_
 extern OperatorDef exp_op, log_op, sqrt_op, rsqrt_op, sin_op, cos_op, erf_op;
 extern OperatorDef relu_op, sigmoid_op, tanh_op, silu_op, gelu_op;
 extern OperatorDef relu_gradient_op, sigmoid_gradient_op, tanh_gradient_op, silu_gradient_op, gelu_gradient_op;
-extern OperatorDef cast_op, sum_op, mean_op;
+extern OperatorDef eq_op, ne_op, lt_op, le_op, gt_op, ge_op, logical_and_op, logical_or_op, logical_not_op;
+extern OperatorDef cast_op, where_op, minimum_op, maximum_op, clamp_op, pow_op, pow_number_op;
+extern OperatorDef matmul_op, linear_op, contract_leading_op;
+extern OperatorDef sum_op, mean_op, amax_op, amin_op, max_dim_op, argmax_op, arg_candidates_op, arg_combine_op, scatter_one_op;
 
 std::vector<OperatorDef*> math_operators() {
   return {&add_op, &sub_op, &mul_op, &mul_number_op, &div_op, &div_number_op,
@@ -16,7 +19,10 @@ std::vector<OperatorDef*> math_operators() {
           &exp_op, &log_op, &sqrt_op, &rsqrt_op, &sin_op, &cos_op, &erf_op,
           &relu_op, &sigmoid_op, &tanh_op, &silu_op, &gelu_op,
           &relu_gradient_op, &sigmoid_gradient_op, &tanh_gradient_op, &silu_gradient_op, &gelu_gradient_op,
-          &cast_op, &sum_op, &mean_op};
+          &eq_op, &ne_op, &lt_op, &le_op, &gt_op, &ge_op, &logical_and_op, &logical_or_op, &logical_not_op,
+          &cast_op, &where_op, &minimum_op, &maximum_op, &clamp_op, &pow_op, &pow_number_op,
+          &matmul_op, &linear_op, &contract_leading_op,
+          &sum_op, &mean_op, &amax_op, &amin_op, &max_dim_op, &argmax_op, &arg_candidates_op, &arg_combine_op, &scatter_one_op};
 }
 
 }  // namespace dtorch

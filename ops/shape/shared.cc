@@ -4,7 +4,8 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> shape_operators() {
-  return {&unsqueeze_op, &squeeze_op, &expand_op};
+  return {&reshape_op, &permute_op,        &unsqueeze_op, &squeeze_op, &expand_op, &contiguous_op,
+          &slice_op,   &slice_gradient_op, &cat_op,       &split_op,   &chunk_op};
 }
 
 namespace shaping {

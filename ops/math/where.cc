@@ -1,0 +1,132 @@
+// where(condition, a, b): a or b may be a number. masked_fill(x, mask, value) is where with a number. Layouts: same on every dim; with
+// Replicate conditions the parts of Partial operands are chosen part by part (a number then must be 0 for sum). scalars: the number.
+// Gradients: where(condition, g, 0) and where(condition, 0, g), summed over broadcast dims.
+#include "ops/math/kernels.h"
+#if DTORCH_WITH_KERNELS
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where_cpu_dispatch.h>
+#endif
+
+namespace dtorch {
+namespace {
+
+using namespace math;
+
+struct WhereAttrs {
+  int64_t number = kNoNumber;
+  bool number_first = false;  // the number stands for a, not for b
+  bool number_is_zero = false;
+  template <class V>
+  void fields(V& v) {
+    v("number", number);
+    v("number_first", number_first);
+    v("number_is_zero", number_is_zero);
+  }
+};
+
+std::vector<OutputMeta> where_infer(const InferContext& context) {
+  if (context.dtype(0) != kBool) {
+    throw DTypeError(std::string("[where] the condition is ") + name_of(context.dtype(0)) + ", must be bool; compare it with != 0");
+  }
+  const int64_t number = context.attributes<WhereAttrs>().number;
+  return {{broadcast_inputs(context), result_dtype(context.inputs.subspan(1), number)}};
+}
+
+Rule where_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  const auto& attributes = context.attributes<WhereAttrs>();
+  Rule rule = elementwise(context, outputs, Linear::kNo);
+  for (ReduceOp kind : {kSum, kAvg, kMax, kMin}) {
+    if (kind == kSum && attributes.number != kNoNumber && !attributes.number_is_zero) continue;
+    Row row{std::vector<Placement>(context.inputs.size(), Partial(kind)), {Partial(kind)}};
+    row.inputs[0] = Replicate();
+    rule.rows.push_back(row);
+  }
+  return rule;
+}
+
+std::vector<Tensor> where_gradient(const GradientContext& context) {
+  const auto& attributes = context.attributes<WhereAttrs>();
+  const Tensor& g = context.grad_output(0);
+  const Tensor condition = context.input(0);
+  std::vector<Tensor> gradients(context.num_inputs());
+  for (size_t i = 1; i < gradients.size(); ++i) {
+    if (!context.needs_grad(i)) continue;
+    const bool is_a = i == 1 && !attributes.number_first;
+    gradients[i] = fit_gradient(is_a ? where(condition, g, 0) : where(condition, 0, g), context.input_meta(i));
+  }
+  return gradients;
+}
+
+#if DTORCH_WITH_KERNELS
+void where_kernel(KernelContext& context) {
+  const auto& attributes = context.attributes<WhereAttrs>();
+  at::Tensor number;
+  const at::Tensor* a = &input(context, 1);
+  const at::Tensor* b = a;
+  if (attributes.number == kNoNumber) {
+    b = &input(context, 2);
+  } else {
+    number = at::scalar_tensor(number_of(context, 0, attributes.number), tensor_options(context.output_meta(0).dtype));
+    (attributes.number_first ? a : b) = &number;
+  }
+  set_output(context, 0, at::cpu::where(input(context, 0), *a, *b));
+}
+#endif
+
+std::vector<Sample> where_samples() {
+  const SampleInput condition{{5, 3}, kBool, SampleFill::kBool};
+  return {{.name = "two tensors, broadcast",
+           .inputs = {condition, normal({5, 3}), normal({3}, kFloat64)},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{where(in[0], in[1], in[2])}; }},
+          {.name = "numbers",
+           .inputs = {condition, normal({5, 1})},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{where(in[0], in[1], 0.0), where(in[0], 2.5, in[1])};
+               }},
+          {.name = "masked_fill",
+           .inputs = {condition, normal({5, 3}, kFloat64)},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{masked_fill(in[1], in[0], -1e9)}; }},
+          {.name = "empty",
+           .inputs = {{{0, 3}, kBool, SampleFill::kBool}, normal({0, 3}), normal({0, 3})},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{where(in[0], in[1], in[2])}; }}};
+}
+
+}  // namespace
+
+constinit OperatorDef where_op = {
+    .name = "where",
+    .signature = "where(condition, a, b) -> Tensor",
+    .attributes = attribute_codec<WhereAttrs>(),
+    .infer = where_infer,
+    .rule = where_rule,
+    .kernel = DTORCH_KERNEL(where_kernel),
+    .gradient = where_gradient,
+    .samples = where_samples,
+    .linear_in = "a and b",
+    .saved_inputs = 1,
+};
+
+namespace {
+Tensor where_with_number(const Tensor& condition, const Tensor& tensor, Number number, bool number_first, const Where& where) {
+  const Scalar scalar = number.scalar();
+  const WhereAttrs attributes{kind_of(number), number_first, number.floating == 0};
+  return record(where_op, attributes, {&condition, &tensor}, where, {.scalars = {&scalar, 1}});
+}
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Where place) {
+  return record(where_op, WhereAttrs{}, {&condition, &a, &b}, place);
+}
+Tensor where(const Tensor& condition, const Tensor& a, Number b, Where place) {
+  return where_with_number(condition, a, b, false, place);
+}
+Tensor where(const Tensor& condition, Number a, const Tensor& b, Where place) {
+  return where_with_number(condition, b, a, true, place);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value, Where place) {
+  const bool cut = value.is_floating && !is_floating(x.dtype());
+  return where_with_number(mask, x, cut ? Number(static_cast<int64_t>(value.floating)) : value, true, place);
+}
+
+}  // namespace dtorch
