@@ -17,13 +17,11 @@ void register_builtin_operators() {
   std::call_once(once, [] {
     OperatorRegistry& registry = OperatorRegistry::global();
     for (const auto& room : {
-             create_operators(),
-             math_operators(),
-             shape_operators(),
+           create_operators(), math_operators(), shape_operators(),
 #if __has_include("ops/nn/operators.h")
-             nn_operators(),
+               nn_operators(),
 #endif
-             move_operators(),
+               move_operators(),
          }) {
       for (OperatorDef* def : room) registry.add(*def);
     }

@@ -3,8 +3,8 @@
 
 namespace dtorch {
 
-// Fills OperatorRegistry::global(), always in the same order. Idempotent; call it before dtorch::run and on every rank (dtorch::run does).
-// Any thread.
+// Fills OperatorRegistry::global(), always in the same order. Idempotent; call it before dtorch::run and on every rank
+// (dtorch::run does). Any thread.
 void register_builtin_operators();
 
 }  // namespace dtorch

@@ -47,9 +47,10 @@ void arange_kernel(KernelContext& context) {
   NativeTensor part = make_part(context, &done);
   const bool floating = context.attributes<ArangeAttrs>().floating;
 #if DTORCH_WITH_KERNELS
-  // With a fractional step LibTorch's last bits depend on its vector width and on where the range starts: only the whole range has
-  // them on every layout.
-  const double start = floating ? context.scalar(0).as_double() : 0, step = floating ? context.scalar(1).as_double() : 0;
+  // With a fractional step LibTorch's last bits depend on its vector width and on where the range starts: only the
+  // whole range has them on every layout.
+  const double start = floating ? context.scalar(0).as_double() : 0,
+               step = floating ? context.scalar(1).as_double() : 0;
   if (!done && (start != std::trunc(start) || step != std::trunc(step))) {
     const int64_t count = context.output_meta(0).global_shape[0];
     at::Tensor range = at::empty({count}, tensor_options(part.dtype()));
@@ -86,17 +87,17 @@ std::vector<Sample> arange_samples() {
           {.name = "fractional step",
            .inputs = {},
            .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{arange(-1.0, 2.0, 0.3)}; }},
-          {.name = "empty",
-           .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{arange(0)}; }}};
+          {.name = "empty", .inputs = {}, .call = [](const std::vector<Tensor>&) {
+             return std::vector<Tensor>{arange(0)};
+           }}};
 }
 std::vector<Sample> eye_samples() {
   return {{.name = "uneven",
            .inputs = {},
            .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{eye(5, 3)}; }},
-          {.name = "size 1",
-           .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{eye(1, {.dtype = kInt64})}; }}};
+          {.name = "size 1", .inputs = {}, .call = [](const std::vector<Tensor>&) {
+             return std::vector<Tensor>{eye(1, {.dtype = kInt64})};
+           }}};
 }
 
 }  // namespace
@@ -124,7 +125,8 @@ constinit OperatorDef eye_op = {
 
 Tensor arange(Number start, Number end, Number step, const TensorOptions& options, Where where) {
   const double span = end.floating - start.floating;
-  if (step.floating == 0 || (span != 0 && (span > 0) != (step.floating > 0)) || !std::isfinite(span) || !std::isfinite(step.floating)) {
+  if (step.floating == 0 || (span != 0 && (span > 0) != (step.floating > 0)) || !std::isfinite(span) ||
+      !std::isfinite(step.floating)) {
     throw UserError("[arange] from " + std::to_string(start.floating) + " to " + std::to_string(end.floating) + " by " +
                     std::to_string(step.floating) + ": step must be finite, not 0, and lead from start to end");
   }
@@ -136,7 +138,9 @@ Tensor arange(Number start, Number end, Number step, const TensorOptions& option
     attributes.shape = {distance / step.integer + (distance % step.integer != 0 ? 1 : 0)};
   }
   attributes.dtype = options.dtype.given ? options.dtype.value : attributes.floating ? kFloat32 : kInt64;
-  const auto scalar_of = [&](const Number& n) { return attributes.floating ? Scalar::of(n.floating) : Scalar::of_int(n.integer); };
+  const auto scalar_of = [&](const Number& n) {
+    return attributes.floating ? Scalar::of(n.floating) : Scalar::of_int(n.integer);
+  };
   const Scalar scalars[] = {scalar_of(start), scalar_of(step)};
   const Layout layout = options.layout(1);
   Tensor tensor = record(arange_op, attributes, {}, where, {.scalars = scalars, .output_layouts = {&layout, 1}});

@@ -1,5 +1,6 @@
-// from_host: values from the client's memory, sent out of band. scalars: [number of the host data]. by_device: the host data holds the
-// parts of all devices of the mesh, one after the other in mesh order (from_local); else the whole tensor, row-major.
+// from_host: values from the client's memory, sent out of band. scalars: [number of the host data]. by_device: the host
+// data holds the parts of all devices of the mesh, one after the other in mesh order (from_local); else the whole
+// tensor, row-major.
 #include <cstring>
 
 #include "ops/create/operators.h"
@@ -64,12 +65,9 @@ std::vector<Sample> from_host_samples() {
                  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.5f * static_cast<float>(i) - 3.0f;
                  return std::vector<Tensor>{from_host(HostTensor::of<float>({5, 7}, values))};
                }},
-          {.name = "one row",
-           .inputs = {},
-           .call =
-               [](const std::vector<Tensor>&) {
-                 return std::vector<Tensor>{from_host(HostTensor::of<int64_t>({1, 3}, {4, -5, 6}))};
-               }}};
+          {.name = "one row", .inputs = {}, .call = [](const std::vector<Tensor>&) {
+             return std::vector<Tensor>{from_host(HostTensor::of<int64_t>({1, 3}, {4, -5, 6}))};
+           }}};
 }
 
 Tensor record_from_host(const FromHostAttrs& attributes, HostTensor host, const Layout& layout, const Where& where) {
@@ -105,8 +103,8 @@ Tensor from_host(const HostTensor& host, const TensorOptions& options, Where whe
   return tensor;
 }
 
-Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, Shape)>& make, const Shape& global_shape,
-                  Where where) {
+Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, Shape)>& make,
+                  const Shape& global_shape, Where where) {
   check_shape("from_local", global_shape);
   FromHostAttrs attributes;
   attributes.shape = global_shape;
@@ -122,8 +120,9 @@ Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, 
     }
     if (i == 0) attributes.dtype = part.dtype();
     if (part.dtype() != attributes.dtype) {
-      throw DTypeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " + name_of(part.dtype()) +
-                       ", that of device " + std::to_string(devices[0]) + " is " + name_of(attributes.dtype));
+      throw DTypeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " +
+                       name_of(part.dtype()) + ", that of device " + std::to_string(devices[0]) + " is " +
+                       name_of(attributes.dtype));
     }
     bytes->insert(bytes->end(), part.bytes(), part.bytes() + part.num_bytes());
   }
@@ -131,8 +130,8 @@ Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, 
   return record_from_host(attributes, HostTensor({num_items}, attributes.dtype, bytes), layout, where);
 }
 
-Tensor from_local(const DeviceMesh& mesh, const Placements& placements, const std::function<HostTensor(int64_t, Shape)>& make,
-                  const Shape& global_shape, Where where) {
+Tensor from_local(const DeviceMesh& mesh, const Placements& placements,
+                  const std::function<HostTensor(int64_t, Shape)>& make, const Shape& global_shape, Where where) {
   return from_local(Layout(mesh, placements, global_shape.ndim()), make, global_shape, where);
 }
 

@@ -1,4 +1,5 @@
-// full(shape, value): every element is `value`. zeros, ones and empty are full. scalars: [value] (of the kind that the attribute says).
+// full(shape, value): every element is `value`. zeros, ones and empty are full. scalars: [value] (of the kind that the
+// attribute says).
 #include <algorithm>
 
 #include "ops/create/operators.h"
@@ -29,7 +30,8 @@ void full_kernel(KernelContext& context) {
   const Scalar& value = context.scalar(0);
   if (!done) {
     visit_dtype(part.dtype(), [&]<class T>() {
-      const T item = context.attributes<FullAttrs>().floating ? static_cast<T>(value.as_double()) : static_cast<T>(value.as_int());
+      const T item =
+          context.attributes<FullAttrs>().floating ? static_cast<T>(value.as_double()) : static_cast<T>(value.as_int());
       std::fill_n(reinterpret_cast<T*>(part.data()), part.num_elements(), item);
     });
   }
@@ -39,10 +41,13 @@ void full_kernel(KernelContext& context) {
 std::vector<Sample> full_samples() {
   return {{.name = "uneven",
            .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{full({5, 3}, 2.5)}; }},
-          {.name = "empty dim",
-           .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{full({0, 3}, 7, {.dtype = kInt64})}; }}};
+           .call =
+               [](const std::vector<Tensor>&) {
+                 return std::vector<Tensor>{full({5, 3}, 2.5)};
+               }},
+          {.name = "empty dim", .inputs = {}, .call = [](const std::vector<Tensor>&) {
+             return std::vector<Tensor>{full({0, 3}, 7, {.dtype = kInt64})};
+           }}};
 }
 
 }  // namespace
@@ -79,8 +84,14 @@ Tensor ones(const Shape& shape, const TensorOptions& options, Where where) { ret
 Tensor full_like(const Tensor& other, Number value, std::optional<DType> dtype, Where where) {
   return full_with_layout(other.shape(), value, dtype.value_or(other.dtype()), layout_like(other), where);
 }
-Tensor empty_like(const Tensor& other, std::optional<DType> dtype, Where where) { return full_like(other, 0, dtype, where); }
-Tensor zeros_like(const Tensor& other, std::optional<DType> dtype, Where where) { return full_like(other, 0, dtype, where); }
-Tensor ones_like(const Tensor& other, std::optional<DType> dtype, Where where) { return full_like(other, 1, dtype, where); }
+Tensor empty_like(const Tensor& other, std::optional<DType> dtype, Where where) {
+  return full_like(other, 0, dtype, where);
+}
+Tensor zeros_like(const Tensor& other, std::optional<DType> dtype, Where where) {
+  return full_like(other, 0, dtype, where);
+}
+Tensor ones_like(const Tensor& other, std::optional<DType> dtype, Where where) {
+  return full_like(other, 1, dtype, where);
+}
 
 }  // namespace dtorch

@@ -50,8 +50,8 @@ Layout layout_like(const Tensor& other) {
   return other.layout().with_placements(placements, other.ndim());
 }
 
-Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout, std::span<const Scalar> scalars,
-                      bool requires_grad, const Where& where) {
+Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout,
+                      std::span<const Scalar> scalars, bool requires_grad, const Where& where) {
   Tensor tensor = record(op, attributes, {}, where, {.scalars = scalars, .output_layouts = {&layout, 1}});
   if (requires_grad) tensor.requires_grad_();
   return tensor;

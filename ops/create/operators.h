@@ -27,14 +27,14 @@ struct CreateAttrs {
 void check_shape(const char* op, const Shape& shape);
 std::vector<OutputMeta> infer_created(const InferContext& context);
 
-// True when this device's part of a created output holds the value; false: it holds zeros, because another position of a
-// Partial(sum) axis holds it. Parts of avg, max and min all hold the value.
+// True when this device's part of a created output holds the value; false: it holds zeros, because another position of
+// a Partial(sum) axis holds it. Parts of avg, max and min all hold the value.
 bool holds_value(const KernelContext& context);
 // This device's part of the output, uninitialised, or zeros when !holds_value (then *done is set).
 NativeTensor make_part(const KernelContext& context, bool* done);
 
-// Calls f(global row-major number of the first element, local offset, length) for every stretch of the box that is contiguous in
-// the global tensor, in local order.
+// Calls f(global row-major number of the first element, local offset, length) for every stretch of the box that is
+// contiguous in the global tensor, in local order.
 template <class F>
 void for_each_run(const Shape& global_shape, const Box& box, F&& f) {
   if (box.num_elements() == 0) return;
@@ -61,8 +61,8 @@ void for_each_run(const Shape& global_shape, const Box& box, F&& f) {
 
 // The layout of x_like: `other`'s, with Partial replaced by Replicate.
 Layout layout_like(const Tensor& other);
-Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout, std::span<const Scalar> scalars,
-                      bool requires_grad, const Where& where);
+Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout,
+                      std::span<const Scalar> scalars, bool requires_grad, const Where& where);
 
 }  // namespace create
 }  // namespace dtorch

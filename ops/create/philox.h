@@ -1,8 +1,8 @@
-// Philox 4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), and how its
-// words become random values. Pure.
+// Philox 4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC
+// 2011), and how its words become random values. Pure.
 //
-// A random call is (seed, call). Element e of the global tensor uses lane e % 4 of the block with counter e / 4, in one of up to four
-// independent streams of words. So a value depends on nothing but (seed, call, e).
+// A random call is (seed, call). Element e of the global tensor uses lane e % 4 of the block with counter e / 4, in one
+// of up to four independent streams of words. So a value depends on nothing but (seed, call, e).
 #pragma once
 #include <array>
 #include <cmath>
@@ -30,10 +30,11 @@ struct PhiloxCall {
   uint64_t seed = 0;
   uint64_t call = 0;
 
-  // Words of elements 4 * block .. 4 * block + 3. stream: 0 to 3 (block numbers stay below 2^61, which leaves the bits free).
+  // Words of elements 4 * block .. 4 * block + 3. stream: 0 to 3 (block numbers stay below 2^61, which leaves the bits
+  // free).
   constexpr PhiloxBlock block(uint64_t block, uint32_t stream = 0) const {
-    return philox_4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32) | stream << 30, static_cast<uint32_t>(call),
-                           static_cast<uint32_t>(call >> 32)},
+    return philox_4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32) | stream << 30,
+                           static_cast<uint32_t>(call), static_cast<uint32_t>(call >> 32)},
                           {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   }
 

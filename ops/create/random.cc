@@ -1,5 +1,5 @@
-// rand, randn, randint: values by philox.h, of (seed, call, global element number), so the same on any layout. Every device makes the
-// stretches of its own part. scalars: [seed, call], randint: [seed, call, low, high].
+// rand, randn, randint: values by philox.h, of (seed, call, global element number), so the same on any layout. Every
+// device makes the stretches of its own part. scalars: [seed, call], randint: [seed, call, low, high].
 #include "ops/create/operators.h"
 #include "ops/create/philox.h"
 #include "runtime/client/graph_core.h"
@@ -9,9 +9,7 @@ namespace {
 
 using namespace create;
 
-PhiloxCall call_of(const KernelContext& context) {
-  return {context.scalar(0).bits, context.scalar(1).bits};
-}
+PhiloxCall call_of(const KernelContext& context) { return {context.scalar(0).bits, context.scalar(1).bits}; }
 
 // Makes the part with fill.operator()<T>(call, first element, values, count) a contiguous stretch.
 template <class Fill>
@@ -22,9 +20,10 @@ void random_kernel(KernelContext& context, Fill&& fill) {
     const PhiloxCall call = call_of(context);
     visit_dtype(part.dtype(), [&]<class T>() {
       T* values = reinterpret_cast<T*>(part.data());
-      for_each_run(context.output_meta(0).global_shape, context.output_box(0), [&](int64_t global, int64_t local, int64_t length) {
-        fill.template operator()<T>(call, global, values + local, length);
-      });
+      for_each_run(context.output_meta(0).global_shape, context.output_box(0),
+                   [&](int64_t global, int64_t local, int64_t length) {
+                     fill.template operator()<T>(call, global, values + local, length);
+                   });
     });
   }
   context.output(0) = std::move(part);
@@ -43,7 +42,8 @@ void fill_uniform(const PhiloxCall& call, int64_t first, T* values, int64_t coun
   } else {
     // As many bits as the type represents exactly, so that no value is rounded up to 1.
     constexpr int kBits = std::is_same_v<T, Float16> ? 11 : std::is_same_v<T, BFloat16> ? 8 : 24;
-    call.for_each_word(first, count, [&](int64_t e, uint32_t word) { values[e - first] = static_cast<T>(uniform_of<kBits>(word)); });
+    call.for_each_word(first, count,
+                       [&](int64_t e, uint32_t word) { values[e - first] = static_cast<T>(uniform_of<kBits>(word)); });
   }
 }
 
@@ -89,7 +89,8 @@ void randint_kernel(KernelContext& context) {
 std::vector<OutputMeta> infer_floating_created(const InferContext& context) {
   const DType dtype = context.attributes<CreateAttrs>().dtype;
   if (!is_floating(dtype)) {
-    throw DTypeError("[" + std::string(context.op) + "] dtype " + name_of(dtype) + " isn't floating; integers come from randint");
+    throw DTypeError("[" + std::string(context.op) + "] dtype " + name_of(dtype) +
+                     " isn't floating; integers come from randint");
   }
   return infer_created(context);
 }
@@ -98,20 +99,24 @@ template <Tensor (*kFunction)(const Shape&, const TensorOptions&, Where)>
 std::vector<Sample> random_samples() {
   return {{.name = "uneven",
            .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{kFunction({5, 3}, {}, Where::current())}; }},
-          {.name = "size 1, float64",
-           .inputs = {},
-           .call = [](const std::vector<Tensor>&) {
+           .call =
+               [](const std::vector<Tensor>&) {
+                 return std::vector<Tensor>{kFunction({5, 3}, {}, Where::current())};
+               }},
+          {.name = "size 1, float64", .inputs = {}, .call = [](const std::vector<Tensor>&) {
              return std::vector<Tensor>{kFunction({7, 1}, {.dtype = kFloat64}, Where::current())};
            }}};
 }
 std::vector<Sample> randint_samples() {
   return {{.name = "uneven",
            .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{randint(-3, 9, {5, 3}, {.dtype = kInt64})}; }},
-          {.name = "empty",
-           .inputs = {},
-           .call = [](const std::vector<Tensor>&) { return std::vector<Tensor>{randint(4, {0, 2}, {.dtype = kInt32})}; }}};
+           .call =
+               [](const std::vector<Tensor>&) {
+                 return std::vector<Tensor>{randint(-3, 9, {5, 3}, {.dtype = kInt64})};
+               }},
+          {.name = "empty", .inputs = {}, .call = [](const std::vector<Tensor>&) {
+             return std::vector<Tensor>{randint(4, {0, 2}, {.dtype = kInt32})};
+           }}};
 }
 
 Tensor record_random(const OperatorDef& op, const Shape& shape, DType dtype, const Layout& layout, bool requires_grad,
@@ -163,7 +168,8 @@ Tensor randn(const Shape& shape, const TensorOptions& options, Where where) {
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, Where where) {
   if (low >= high) {
-    throw UserError("[randint] low is " + std::to_string(low) + ", high is " + std::to_string(high) + "; high must be greater");
+    throw UserError("[randint] low is " + std::to_string(low) + ", high is " + std::to_string(high) +
+                    "; high must be greater");
   }
   const DType dtype = options.dtype.given ? options.dtype.value : kInt64;
   return record_random(randint_op, shape, dtype, options.layout(shape.ndim()), false, {low, high}, where);

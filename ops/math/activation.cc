@@ -1,6 +1,7 @@
-// relu, sigmoid, tanh, silu (x sigmoid(x)), gelu (approximate none: x (1 + erf(x / sqrt 2)) / 2, or tanh). Layouts: same on every dim;
-// relu, sigmoid and tanh are increasing, so that Partial(max) and Partial(min) pass. Their gradients are operators of their own
-// (relu_gradient, ...), linear in the first input, g, so that a pending gradient stays pending.
+// relu, sigmoid, tanh, silu (x sigmoid(x)), gelu (approximate none: x (1 + erf(x / sqrt 2)) / 2, or tanh). Layouts:
+// same on every dim; relu, sigmoid and tanh are increasing, so that Partial(max) and Partial(min) pass. Their gradients
+// are operators of their own (relu_gradient, ...), linear in the first input, g, so that a pending gradient stays
+// pending.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/clamp_min_cpu_dispatch.h>
@@ -90,9 +91,9 @@ std::vector<Sample> tanh_samples() { return unary_samples(tanh); }
 std::vector<Sample> silu_samples() { return unary_samples(silu); }
 std::vector<Sample> gelu_samples() {
   std::vector<Sample> samples = unary_samples([](const Tensor& x, Where where) { return gelu(x, "none", where); });
-  samples.push_back({.name = "tanh",
-                     .inputs = {normal({5, 1})},
-                     .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{gelu(in[0], "tanh")}; }});
+  samples.push_back({.name = "tanh", .inputs = {normal({5, 1})}, .call = [](const std::vector<Tensor>& in) {
+                       return std::vector<Tensor>{gelu(in[0], "tanh")};
+                     }});
   return samples;
 }
 

@@ -1,5 +1,5 @@
-// a + b and a - b, elementwise with broadcasting; one operand may be a number. Layouts: same on every dim; Partial + Partial is Partial
-// (sum and avg); with a number not. Gradients: g, and g or -g, summed over broadcast dims.
+// a + b and a - b, elementwise with broadcasting; one operand may be a number. Layouts: same on every dim; Partial +
+// Partial is Partial (sum and avg); with a number not. Gradients: g, and g or -g, summed over broadcast dims.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/add_cpu_dispatch.h>
@@ -56,16 +56,16 @@ struct SubOp {
 
 std::vector<Sample> add_samples() {
   std::vector<Sample> samples = binary_samples(add);
-  samples.push_back({.name = "number",
-                     .inputs = {integers({5, 3}, kInt32)},
-                     .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] + 1.5, 2 + in[0]}; }});
+  samples.push_back({.name = "number", .inputs = {integers({5, 3}, kInt32)}, .call = [](const std::vector<Tensor>& in) {
+                       return std::vector<Tensor>{in[0] + 1.5, 2 + in[0]};
+                     }});
   return samples;
 }
 std::vector<Sample> sub_samples() {
   std::vector<Sample> samples = binary_samples(sub);
-  samples.push_back({.name = "number",
-                     .inputs = {normal({5, 1})},
-                     .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] - 1.5, 2 - in[0]}; }});
+  samples.push_back({.name = "number", .inputs = {normal({5, 1})}, .call = [](const std::vector<Tensor>& in) {
+                       return std::vector<Tensor>{in[0] - 1.5, 2 - in[0]};
+                     }});
   return samples;
 }
 

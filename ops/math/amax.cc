@@ -1,5 +1,6 @@
-// amax(x, dims), amin(x, dims); max(x), min(x) over all dims. The kernel reduces this device's part (of an empty one: the identity);
-// sharding a reduced dim gives Partial(max or min), which is then reduced. NaN wins. Gradient: g, split evenly among equal elements.
+// amax(x, dims), amin(x, dims); max(x), min(x) over all dims. The kernel reduces this device's part (of an empty one:
+// the identity); sharding a reduced dim gives Partial(max or min), which is then reduced. NaN wins. Gradient: g, split
+// evenly among equal elements.
 #include "ops/math/kernels.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
@@ -30,7 +31,8 @@ std::vector<OutputMeta> amax_infer(const InferContext& context) {
   const auto& attributes = context.attributes<ExtremeAttrs>();
   for (int64_t d : attributes.dims) {
     if (context.shape(0)[d] == 0) {
-      throw ShapeError("[" + std::string(context.op) + "] dim " + std::to_string(d) + " of " + context.shape(0).str() + " has no elements");
+      throw ShapeError("[" + std::string(context.op) + "] dim " + std::to_string(d) + " of " + context.shape(0).str() +
+                       " has no elements");
     }
   }
   return {{reduced_shape(context.shape(0), attributes.dims, attributes.keepdim), context.dtype(0)}};
@@ -71,27 +73,36 @@ void amax_kernel(KernelContext& context) {
   if (attributes.dims.empty()) {
     context.output(0) = context.input(0);
   } else if (context.input_box(0).empty()) {
-    set_output(context, 0, at::full(output_sizes(context, 0), worst_value(context.output_meta(0).dtype, kOfMax), x.options()));
+    set_output(context, 0,
+               at::full(output_sizes(context, 0), worst_value(context.output_meta(0).dtype, kOfMax), x.options()));
   } else {
-    set_output(context, 0, kOfMax ? at::cpu::amax(x, attributes.dims, attributes.keepdim) : at::cpu::amin(x, attributes.dims, attributes.keepdim));
+    set_output(context, 0,
+               kOfMax ? at::cpu::amax(x, attributes.dims, attributes.keepdim)
+                      : at::cpu::amin(x, attributes.dims, attributes.keepdim));
   }
 }
 #endif
 
-template <Tensor (*kOverDims)(const Tensor&, const std::vector<int64_t>&, bool, Where), Tensor (*kOverAll)(const Tensor&, Where)>
+template <Tensor (*kOverDims)(const Tensor&, const std::vector<int64_t>&, bool, Where),
+          Tensor (*kOverAll)(const Tensor&, Where)>
 std::vector<Sample> extreme_samples() {
-  return {{.name = "all dims",
-           .inputs = {{{5, 3}, kFloat32, SampleFill::kDistinct}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kOverAll(in[0], Where::current())}; }},
-          {.name = "two of three dims",
-           .inputs = {{{5, 1, 4}, kFloat64, SampleFill::kDistinct}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kOverDims(in[0], {0, -1}, true, Where::current())}; }},
-          {.name = "integers, one row",
-           .inputs = {integers({1, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kOverDims(in[0], {0}, false, Where::current())}; }}};
+  return {
+      {.name = "all dims",
+       .inputs = {{{5, 3}, kFloat32, SampleFill::kDistinct}},
+       .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kOverAll(in[0], Where::current())}; }},
+      {.name = "two of three dims",
+       .inputs = {{{5, 1, 4}, kFloat64, SampleFill::kDistinct}},
+       .call =
+           [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{kOverDims(in[0], {0, -1}, true, Where::current())};
+           }},
+      {.name = "integers, one row", .inputs = {integers({1, 3})}, .call = [](const std::vector<Tensor>& in) {
+         return std::vector<Tensor>{kOverDims(in[0], {0}, false, Where::current())};
+       }}};
 }
 
-Tensor record_extreme(const OperatorDef& op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, const Where& where) {
+Tensor record_extreme(const OperatorDef& op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
+                      const Where& where) {
   const ExtremeAttrs attributes{normalize_dims(dims, x.ndim(), op.name), keepdim};
   return combine(record(op, attributes, {&x}, where), x.layout(), where);
 }

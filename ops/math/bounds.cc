@@ -1,6 +1,6 @@
-// minimum(a, b), maximum(a, b), clamp(x, min, max). Layouts: same on every dim. Both minimum and maximum are non-decreasing in each
-// operand, so that Partial(max) and Partial(min) pass with the other operand Replicate; so does clamp.
-// Gradients: g where the operand was taken, half of it where both are equal; g inside the bounds.
+// minimum(a, b), maximum(a, b), clamp(x, min, max). Layouts: same on every dim. Both minimum and maximum are
+// non-decreasing in each operand, so that Partial(max) and Partial(min) pass with the other operand Replicate; so does
+// clamp. Gradients: g where the operand was taken, half of it where both are equal; g inside the bounds.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/clamp_cpu_dispatch.h>
@@ -94,9 +94,9 @@ std::vector<Sample> clamp_samples() {
           {.name = "integers, one bound, size 1",
            .inputs = {integers({1, 4})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{clamp(in[0], 2, {})}; }},
-          {.name = "empty",
-           .inputs = {normal({0, 4}, kFloat64)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{clamp(in[0], {}, 0.5)}; }}};
+          {.name = "empty", .inputs = {normal({0, 4}, kFloat64)}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{clamp(in[0], {}, 0.5)};
+           }}};
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ Tensor minimum(const Tensor& a, const Tensor& b, Where where) { return record_bi
 Tensor maximum(const Tensor& a, const Tensor& b, Where where) { return record_binary(maximum_op, a, b, where); }
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max, Where where) {
   if (!min && !max) throw UserError("[clamp] neither min nor max is given");
-  const auto whole = [](std::optional<double> bound) { return !bound || *bound == static_cast<double>(static_cast<int64_t>(*bound)); };
+  const auto whole = [](std::optional<double> bound) { return !bound || is_whole(*bound); };
   ClampAttrs attributes{min.has_value(), max.has_value(), kFloating};
   if (!is_floating(x.dtype()) && whole(min) && whole(max)) attributes.number = kInteger;
   const auto scalar_of = [&](std::optional<double> bound) {

@@ -1,6 +1,6 @@
-// arg_candidates(x, dims): this device's best value and its global index; a reduced dim becomes one entry a part, sharded as before.
-// arg_combine(values, indices, dims): the best candidate, the smallest index among equals. Together they are max, min, argmax and argmin
-// over sharded dims: one value and one index a part and row travel. No gradients.
+// arg_candidates(x, dims): this device's best value and its global index; a reduced dim becomes one entry a part,
+// sharded as before. arg_combine(values, indices, dims): the best candidate, the smallest index among equals. Together
+// they are max, min, argmax and argmin over sharded dims: one value and one index a part and row travel. No gradients.
 #include <limits>
 
 #include "ops/math/extreme.h"
@@ -93,8 +93,10 @@ void candidates_kernel(KernelContext& context) {
   const Box& box = context.input_box(0);
   if (box.empty()) {
     const DType dtype = context.output_meta(0).dtype;
-    set_output(context, 0, at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), tensor_options(dtype)));
-    set_output(context, 1, at::full(output_sizes(context, 1), std::numeric_limits<int64_t>::max(), tensor_options(kInt64)));
+    set_output(context, 0,
+               at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), tensor_options(dtype)));
+    set_output(context, 1,
+               at::full(output_sizes(context, 1), std::numeric_limits<int64_t>::max(), tensor_options(kInt64)));
     return;
   }
   const bool one_dim = attributes.dims.size() == 1;
@@ -105,14 +107,16 @@ void candidates_kernel(KernelContext& context) {
     set_output(context, 1, local.add(box.offset[*dim]));
   } else {
     set_output(context, 0, x.reshape({-1}).gather(0, local.reshape({1})).reshape(output_sizes(context, 0)));
-    set_output(context, 1, global_numbers(local, box, context.input_meta(0).global_shape).reshape(output_sizes(context, 1)));
+    set_output(context, 1,
+               global_numbers(local, box, context.input_meta(0).global_shape).reshape(output_sizes(context, 1)));
   }
 }
 
 void combine_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<CandidateAttrs>();
   const at::Tensor &values = input(context, 0), &indices = input(context, 1);
-  const at::Tensor best = attributes.largest ? at::cpu::amax(values, attributes.dims, true) : at::cpu::amin(values, attributes.dims, true);
+  const at::Tensor best =
+      attributes.largest ? at::cpu::amax(values, attributes.dims, true) : at::cpu::amin(values, attributes.dims, true);
   // A candidate that isn't equal to itself is NaN, and then so is the best.
   const at::Tensor chosen = values.eq(best).logical_or(values.ne(values));
   const at::Tensor none = at::full({}, std::numeric_limits<int64_t>::max(), tensor_options(kInt64));
@@ -131,7 +135,8 @@ bool any_sharded(const Tensor& x, const std::vector<int64_t>& dims) {
   return false;
 }
 
-ValueAndIndex combined_extreme(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, bool largest, const Where& where) {
+ValueAndIndex combined_extreme(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, bool largest,
+                               const Where& where) {
   NoGrad no_grad;
   const CandidateAttrs attributes{dims, keepdim, largest};
   auto [values, indices] = record_many<2>(arg_candidates_op, attributes, {&x}, where);

@@ -1,5 +1,5 @@
-// to(x, dtype). Layouts: same on every dim. Between floating dtypes it is linear up to rounding and increasing, so that Partial of every
-// kind passes. Gradient: g in the dtype of x.
+// to(x, dtype). Layouts: same on every dim. Between floating dtypes it is linear up to rounding and increasing, so that
+// Partial of every kind passes. Gradient: g in the dtype of x.
 #include "ops/math/kernels.h"
 
 namespace dtorch {
@@ -47,9 +47,9 @@ std::vector<Sample> cast_samples() {
           {.name = "integers to float32",
            .inputs = {integers({4, 2})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kFloat32)}; }},
-          {.name = "to bool, empty",
-           .inputs = {integers({0, 2})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kBool)}; }}};
+          {.name = "to bool, empty", .inputs = {integers({0, 2})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{to(in[0], kBool)};
+           }}};
 }
 
 }  // namespace

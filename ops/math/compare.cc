@@ -1,5 +1,5 @@
-// eq, ne, lt, le, gt, ge and logical_and, or, not: bool, elementwise with broadcasting; the second operand of a comparison may be a number.
-// Layouts: same on every dim; nothing Partial (a bool isn't kept pending). No gradients.
+// eq, ne, lt, le, gt, ge and logical_and, or, not: bool, elementwise with broadcasting; the second operand of a
+// comparison may be a number. Layouts: same on every dim; nothing Partial (a bool isn't kept pending). No gradients.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/eq_cpu_dispatch.h>
@@ -34,21 +34,28 @@ void logical_not_kernel(KernelContext& context) { set_output(context, 0, at::nat
 template <Tensor (*kTensors)(const Tensor&, const Tensor&, Where), Tensor (*kNumber)(const Tensor&, Number, Where)>
 std::vector<Sample> comparison_samples() {
   const SampleInput small{{5, 3}, kInt64, SampleFill::kIndices, 3, false};
-  const auto tensors = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kTensors(in[0], in[1], Where::current())}; };
-  return {{.name = "uneven", .inputs = {small, small}, .call = tensors},
-          {.name = "broadcast, mixed dtypes", .inputs = {small, {{1, 3}, kFloat32, SampleFill::kNormal}}, .call = tensors},
-          {.name = "number",
-           .inputs = {small},
-           .call =
-               [](const std::vector<Tensor>& in) {
-                 return std::vector<Tensor>{kNumber(in[0], 1, Where::current()), kNumber(in[0], 0.5, Where::current())};
-               }},
-          {.name = "empty", .inputs = {normal({0, 3}), normal({3})}, .call = tensors}};
+  const auto tensors = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{kTensors(in[0], in[1], Where::current())};
+  };
+  return {
+      {.name = "uneven", .inputs = {small, small}, .call = tensors},
+      {.name = "broadcast, mixed dtypes", .inputs = {small, {{1, 3}, kFloat32, SampleFill::kNormal}}, .call = tensors},
+      {.name = "number",
+       .inputs = {small},
+       .call =
+           [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{kNumber(in[0], 1, Where::current()), kNumber(in[0], 0.5, Where::current())};
+           }},
+      {.name = "empty", .inputs = {normal({0, 3}), normal({3})}, .call = tensors}};
 }
 template <Tensor (*kFunction)(const Tensor&, const Tensor&, Where)>
 std::vector<Sample> logical_samples() {
-  const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{kFunction(in[0], in[1], Where::current())}; };
-  return {{.name = "uneven", .inputs = {{{5, 3}, kBool, SampleFill::kBool}, {{5, 3}, kBool, SampleFill::kBool}}, .call = call},
+  const auto call = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{kFunction(in[0], in[1], Where::current())};
+  };
+  return {{.name = "uneven",
+           .inputs = {{{5, 3}, kBool, SampleFill::kBool}, {{5, 3}, kBool, SampleFill::kBool}},
+           .call = call},
           {.name = "broadcast", .inputs = {{{4, 1}, kBool, SampleFill::kBool}, integers({3})}, .call = call}};
 }
 std::vector<Sample> logical_not_samples() {

@@ -1,5 +1,6 @@
-// exp, log, sqrt, rsqrt, sin, cos, erf of every element; integers give float32. Layouts: same on every dim; exp and erf are increasing, so that
-// Partial(max) and Partial(min) pass (not sqrt and log: a part outside their domain would give NaN).
+// exp, log, sqrt, rsqrt, sin, cos, erf of every element; integers give float32. Layouts: same on every dim; exp and erf
+// are increasing, so that Partial(max) and Partial(min) pass (not sqrt and log: a part outside their domain would give
+// NaN).
 #include <cmath>
 #include <numbers>
 

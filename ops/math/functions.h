@@ -1,5 +1,5 @@
-// User-facing functions of mathematics: elementwise, matmul, reductions. Words, argument order and defaults are PyTorch's, broadcasting
-// and dtype promotion too. All throw ShapeError, DTypeError or PlacementError at the call.
+// User-facing functions of mathematics: elementwise, matmul, reductions. Words, argument order and defaults are
+// PyTorch's, broadcasting and dtype promotion too. All throw ShapeError, DTypeError or PlacementError at the call.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace dtorch {
 
-// --- two operands; the second may be a number ----------------------------------------------------------------------------------------
+// --- two operands; the second may be a number
+// ----------------------------------------------------------------------------------------
 Tensor add(const Tensor& a, const Tensor& b, Where where = Where::current());
 Tensor add(const Tensor& a, Number b, Where where = Where::current());
 Tensor sub(const Tensor& a, const Tensor& b, Where where = Where::current());
@@ -45,7 +46,8 @@ Tensor logical_and(const Tensor& a, const Tensor& b, Where where = Where::curren
 Tensor logical_or(const Tensor& a, const Tensor& b, Where where = Where::current());
 Tensor logical_not(const Tensor& a, Where where = Where::current());
 
-// --- one operand ------------------------------------------------------------------------------------------------------------------------
+// --- one operand
+// ------------------------------------------------------------------------------------------------------------------------
 Tensor neg(const Tensor& x, Where where = Where::current());
 Tensor exp(const Tensor& x, Where where = Where::current());
 Tensor log(const Tensor& x, Where where = Where::current());
@@ -79,20 +81,21 @@ Tensor where(const Tensor& condition, Number a, const Tensor& b, Where where = W
 // `value` where mask, else x; x keeps its dtype.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value, Where where = Where::current());
 
-// --- products -----------------------------------------------------------------------------------------------------------------------------
+// --- products
+// -----------------------------------------------------------------------------------------------------------------------------
 // As torch.matmul: [K] x [K], [M, K] x [K, N], batched with broadcasting. Sharding K gives Partial(sum).
 Tensor matmul(const Tensor& a, const Tensor& b, Where where = Where::current());
 // x [..., K], weight [N, K], bias [N] or undefined -> x weight^T + bias [..., N].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, Where where = Where::current());
 
-// --- reductions: over sharded dims they combine by themselves; the result is Replicate there ------------------------------------------------
-// Integers and bool are summed in int64.
+// --- reductions: over sharded dims they combine by themselves; the result is Replicate there
+// ------------------------------------------------ Integers and bool are summed in int64.
 Tensor sum(const Tensor& x, Where where = Where::current());
 Tensor sum(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim = false, std::optional<DType> dtype = {},
            Where where = Where::current());
 // As sum, but what each device adds up stays pending as Partial(sum).
-Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim = false, std::optional<DType> dtype = {},
-                   Where where = Where::current());
+Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim = false,
+                   std::optional<DType> dtype = {}, Where where = Where::current());
 // Over the global tensor, however unevenly it is sharded.
 Tensor mean(const Tensor& x, Where where = Where::current());
 Tensor mean(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim = false, Where where = Where::current());
@@ -107,7 +110,8 @@ std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Where where = Where::current());
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Where where = Where::current());
 
-// --- operators -----------------------------------------------------------------------------------------------------------------------------
+// --- operators
+// -----------------------------------------------------------------------------------------------------------------------------
 inline Tensor operator+(TensorArg a, TensorArg b) { return add(a.tensor, b.tensor, a.where); }
 inline Tensor operator+(TensorArg a, Number b) { return add(a.tensor, b, a.where); }
 inline Tensor operator+(Number a, TensorArg b) { return add(b.tensor, a, b.where); }

@@ -24,7 +24,8 @@ inline at::Scalar number_of(const KernelContext& context, size_t i, int64_t kind
 // No value is less (of_max; else: greater): what an empty part contributes to a maximum or minimum.
 inline at::Scalar worst_value(DType dtype, bool of_max) {
   if (dtype == kBool) return at::Scalar(!of_max);
-  if (is_floating(dtype)) return at::Scalar(of_max ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+  if (is_floating(dtype))
+    return at::Scalar(of_max ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
   return visit_dtype(dtype, [&]<class T>() {
     using Limits = std::numeric_limits<std::conditional_t<std::is_integral_v<T>, T, int>>;
     return at::Scalar(static_cast<int64_t>(of_max ? Limits::lowest() : Limits::max()));

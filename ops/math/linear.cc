@@ -1,6 +1,7 @@
-// linear(x [..., K], weight [N, K], bias [N] or none) = x weight^T + bias [..., N]. Layouts: leading dims of x and N shard the result;
-// sharding K gives Partial(sum) with the bias Partial too, so that it is added once (a Replicate bias is converted for free).
-// Gradients: g weight; contract_leading(g, x); g summed over the leading dims. Also contract_leading, which products' gradients need.
+// linear(x [..., K], weight [N, K], bias [N] or none) = x weight^T + bias [..., N]. Layouts: leading dims of x and N
+// shard the result; sharding K gives Partial(sum) with the bias Partial too, so that it is added once (a Replicate bias
+// is converted for free). Gradients: g weight; contract_leading(g, x); g summed over the leading dims. Also
+// contract_leading, which products' gradients need.
 #include <algorithm>
 
 #include "ops/math/kernels.h"
@@ -21,7 +22,8 @@ Rule letters_rule(std::vector<Letters> inputs, const Letters& output) {
   std::vector<int16_t> letters;
   for (const Letters& operand : rule.input_letters) {
     for (int16_t letter : operand) {
-      if (letter != kNoLetter && std::find(letters.begin(), letters.end(), letter) == letters.end()) letters.push_back(letter);
+      if (letter != kNoLetter && std::find(letters.begin(), letters.end(), letter) == letters.end())
+        letters.push_back(letter);
     }
   }
   const auto placement = [](const Letters& operand, int16_t letter, Placement otherwise) {
@@ -52,8 +54,8 @@ void add_multilinear_rows(size_t num_factors, Rule* rule) {
 void refuse_mixed_dtypes(const InferContext& context) {
   for (size_t i = 1; i < context.inputs.size(); ++i) {
     if (context.dtype(i) == context.dtype(0)) continue;
-    throw DTypeError("[" + std::string(context.op) + "] operands must have one dtype, got " + name_of(context.dtype(0)) + " and " +
-                     name_of(context.dtype(i)) + "; convert one with to(dtype)");
+    throw DTypeError("[" + std::string(context.op) + "] operands must have one dtype, got " +
+                     name_of(context.dtype(0)) + " and " + name_of(context.dtype(i)) + "; convert one with to(dtype)");
   }
   if (context.dtype(0) == kBool) throw DTypeError("[" + std::string(context.op) + "] isn't defined for bool");
 }
@@ -63,7 +65,8 @@ namespace {
 std::vector<OutputMeta> contract_infer(const InferContext& context) {
   refuse_mixed_dtypes(context);
   const Shape &a = context.shape(0), &b = context.shape(1);
-  DTORCH_CHECK(a.ndim() >= 1 && a.ndim() == b.ndim() && std::equal(a.begin(), a.end() - 1, b.begin()), a.str() + " and " + b.str());
+  DTORCH_CHECK(a.ndim() >= 1 && a.ndim() == b.ndim() && std::equal(a.begin(), a.end() - 1, b.begin()),
+               a.str() + " and " + b.str());
   return {{{a.back(), b.back()}, context.dtype(0)}};
 }
 Rule contract_rule(const InferContext& context, std::span<const OutputMeta>) {
@@ -115,8 +118,8 @@ using namespace math;
 std::vector<OutputMeta> linear_infer(const InferContext& context) {
   const Shape &x = context.shape(0), &weight = context.shape(1);
   if (x.ndim() < 1 || weight.ndim() != 2 || x.back() != weight[1]) {
-    throw ShapeError("[linear] x is " + x.str() + ", weight is " + weight.str() + "; needed are [..., in_features] and " +
-                     "[out_features, in_features]");
+    throw ShapeError("[linear] x is " + x.str() + ", weight is " + weight.str() +
+                     "; needed are [..., in_features] and " + "[out_features, in_features]");
   }
   if (context.inputs.size() == 3 && context.shape(2) != Shape{weight[0]}) {
     throw ShapeError("[linear] bias is " + context.shape(2).str() + ", needed is [" + std::to_string(weight[0]) + "]");
@@ -155,7 +158,9 @@ std::vector<Tensor> linear_gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void linear_kernel(KernelContext& context) {
   const at::Tensor &x = input(context, 0), &weight = input(context, 1);
-  set_output(context, 0, context.num_inputs() == 3 ? at::native::linear(x, weight, input(context, 2)) : at::native::linear(x, weight, {}));
+  set_output(
+      context, 0,
+      context.num_inputs() == 3 ? at::native::linear(x, weight, input(context, 2)) : at::native::linear(x, weight, {}));
 }
 #endif
 
@@ -163,11 +168,14 @@ std::vector<Sample> linear_samples() {
   const auto call = [](const std::vector<Tensor>& in) {
     return std::vector<Tensor>{linear(in[0], in[1], in.size() == 3 ? in[2] : Tensor())};
   };
-  return {{.name = "matrix with bias", .inputs = {normal({5, 7}), normal({3, 7}), normal({3})}, .call = call},
-          {.name = "batch without bias", .inputs = {normal({2, 5, 3}, kFloat64), normal({4, 3}, kFloat64)}, .call = call},
-          {.name = "batch with bias", .inputs = {normal({2, 3, 5}, kFloat64), normal({3, 5}, kFloat64), normal({3}, kFloat64)}, .call = call},
-          {.name = "vector", .inputs = {normal({5}), normal({3, 5}), normal({3})}, .call = call},
-          {.name = "size 1 and empty", .inputs = {normal({0, 1}), normal({2, 1}), normal({2})}, .call = call}};
+  return {
+      {.name = "matrix with bias", .inputs = {normal({5, 7}), normal({3, 7}), normal({3})}, .call = call},
+      {.name = "batch without bias", .inputs = {normal({2, 5, 3}, kFloat64), normal({4, 3}, kFloat64)}, .call = call},
+      {.name = "batch with bias",
+       .inputs = {normal({2, 3, 5}, kFloat64), normal({3, 5}, kFloat64), normal({3}, kFloat64)},
+       .call = call},
+      {.name = "vector", .inputs = {normal({5}), normal({3, 5}), normal({3})}, .call = call},
+      {.name = "size 1 and empty", .inputs = {normal({0, 1}), normal({2, 1}), normal({2})}, .call = call}};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// matmul(a, b) as torch.matmul: a [..., M, K] x b [..., K, N] -> [..., M, N] with broadcast batch dims; a [K] has no M, b [K] no N.
-// Layouts, by letters: sharding a batch dim, M or N shards the result, sharding K gives Partial(sum); linear in each operand.
-// Gradients: g b^T and a^T g, summed over broadcast batch dims; with b [K, N] the second is contract_leading(a, g).
+// matmul(a, b) as torch.matmul: a [..., M, K] x b [..., K, N] -> [..., M, N] with broadcast batch dims; a [K] has no M,
+// b [K] no N. Layouts, by letters: sharding a batch dim, M or N shards the result, sharding K gives Partial(sum);
+// linear in each operand. Gradients: g b^T and a^T g, summed over broadcast batch dims; with b [K, N] the second is
+// contract_leading(a, g).
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
 #include "ops/shape/functions.h"
@@ -25,8 +26,8 @@ std::vector<OutputMeta> matmul_infer(const InferContext& context) {
   }
   const int64_t k = a.back(), k_of_b = b[b.ndim() == 1 ? 0 : b.ndim() - 2];
   if (k != k_of_b) {
-    throw ShapeError("[matmul] " + a.str() + " x " + b.str() + ": the last dim of a is " + std::to_string(k) + ", that of b to multiply is " +
-                     std::to_string(k_of_b));
+    throw ShapeError("[matmul] " + a.str() + " x " + b.str() + ": the last dim of a is " + std::to_string(k) +
+                     ", that of b to multiply is " + std::to_string(k_of_b));
   }
   refuse_mixed_dtypes(context);
   Shape shape = broadcast_shapes(batch_of(a), batch_of(b), context.op);
@@ -35,7 +36,8 @@ std::vector<OutputMeta> matmul_infer(const InferContext& context) {
   return {{shape, context.dtype(0)}};
 }
 
-// Letters: batch dim i counted from the right is 4 + i; M, K, N are 1, 2, 3. A batch dim that is broadcast has no letter.
+// Letters: batch dim i counted from the right is 4 + i; M, K, N are 1, 2, 3. A batch dim that is broadcast has no
+// letter.
 Letters matmul_letters(const Shape& shape, const Shape& batch, bool is_a) {
   Letters letters;
   const int64_t own_batch = batch_ndim(shape);
@@ -101,7 +103,9 @@ void matmul_kernel(KernelContext& context) {
 std::vector<Sample> matmul_samples() {
   const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{matmul(in[0], in[1])}; };
   return {{.name = "matrices", .inputs = {normal({5, 7}), normal({7, 3})}, .call = call},
-          {.name = "batched, broadcast", .inputs = {normal({2, 1, 3, 5}, kFloat64), normal({4, 5, 2}, kFloat64)}, .call = call},
+          {.name = "batched, broadcast",
+           .inputs = {normal({2, 1, 3, 5}, kFloat64), normal({4, 5, 2}, kFloat64)},
+           .call = call},
           {.name = "batch x matrix", .inputs = {normal({3, 5, 7}, kFloat64), normal({7, 2}, kFloat64)}, .call = call},
           {.name = "vectors", .inputs = {normal({5}), normal({5})}, .call = call},
           {.name = "matrix x vector, size 1", .inputs = {normal({1, 5}), normal({5})}, .call = call},

@@ -1,5 +1,6 @@
-// max(x, dim), min(x, dim) -> {values, indices} and argmax, argmin. Indices are global and of the first of equal elements, as LibTorch's on
-// one device. Over a sharded dim: candidates.cc. Gradient of the values: g at the indices, 0 elsewhere.
+// max(x, dim), min(x, dim) -> {values, indices} and argmax, argmin. Indices are global and of the first of equal
+// elements, as LibTorch's on one device. Over a sharded dim: candidates.cc. Gradient of the values: g at the indices, 0
+// elsewhere.
 #include "ops/math/extreme.h"
 #include "ops/math/kernels.h"
 #include "ops/shape/functions.h"
@@ -35,7 +36,8 @@ Shape max_shape(const InferContext& context) {
   const auto& attributes = context.attributes<MaxAttrs>();
   for (int64_t d : attributes.dims) {
     if (context.shape(0)[d] == 0) {
-      throw ShapeError("[" + std::string(context.op) + "] dim " + std::to_string(d) + " of " + context.shape(0).str() + " has no elements");
+      throw ShapeError("[" + std::string(context.op) + "] dim " + std::to_string(d) + " of " + context.shape(0).str() +
+                       " has no elements");
     }
   }
   return reduced_shape(context.shape(0), attributes.dims, attributes.keepdim);
@@ -95,7 +97,8 @@ Tensor gradient_of_values(const Tensor& g, const Tensor& indices, const MaxAttrs
 }
 std::vector<Tensor> max_dim_gradient(const GradientContext& context) {
   if (!context.grad_output(0).defined()) return {Tensor()};
-  return {gradient_of_values(context.grad_output(0), context.output(1), context.attributes<MaxAttrs>(), context.input_meta(0))};
+  return {gradient_of_values(context.grad_output(0), context.output(1), context.attributes<MaxAttrs>(),
+                             context.input_meta(0))};
 }
 
 #if DTORCH_WITH_KERNELS
@@ -103,7 +106,8 @@ void max_dim_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<MaxAttrs>();
   const at::Tensor& x = input(context, 0);
   const int64_t dim = attributes.dims[0];
-  auto [values, indices] = attributes.largest ? at::cpu::max(x, dim, attributes.keepdim) : at::cpu::min(x, dim, attributes.keepdim);
+  auto [values, indices] =
+      attributes.largest ? at::cpu::max(x, dim, attributes.keepdim) : at::cpu::min(x, dim, attributes.keepdim);
   set_output(context, 0, values);
   set_output(context, 1, indices);
 }
@@ -112,7 +116,8 @@ void argmax_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   std::optional<int64_t> dim;
   if (attributes.dims.size() == 1) dim = attributes.dims[0];
-  const at::Tensor index = attributes.largest ? at::cpu::argmax(x, dim, attributes.keepdim) : at::cpu::argmin(x, dim, attributes.keepdim);
+  const at::Tensor index =
+      attributes.largest ? at::cpu::argmax(x, dim, attributes.keepdim) : at::cpu::argmin(x, dim, attributes.keepdim);
   set_output(context, 0, index.reshape(output_sizes(context, 0)));
 }
 void scatter_kernel(KernelContext& context) {
@@ -130,9 +135,10 @@ std::vector<Sample> max_dim_samples() {
       return std::vector<Tensor>{values, indices};
     };
   };
-  return {{.name = "last dim", .inputs = {{{5, 3}, kFloat32, SampleFill::kDistinct}}, .call = call(-1, false)},
-          {.name = "equal elements", .inputs = {{{7, 3}, kInt64, SampleFill::kIndices, 2, false}}, .call = call(0, false)},
-          {.name = "size 1", .inputs = {{{4, 1, 2}, kFloat64, SampleFill::kDistinct}}, .call = call(1, true)}};
+  return {
+      {.name = "last dim", .inputs = {{{5, 3}, kFloat32, SampleFill::kDistinct}}, .call = call(-1, false)},
+      {.name = "equal elements", .inputs = {{{7, 3}, kInt64, SampleFill::kIndices, 2, false}}, .call = call(0, false)},
+      {.name = "size 1", .inputs = {{{4, 1, 2}, kFloat64, SampleFill::kDistinct}}, .call = call(1, true)}};
 }
 std::vector<Sample> max_and_min_samples() {
   std::vector<Sample> samples = max_dim_samples<true>();
@@ -145,21 +151,28 @@ std::vector<Sample> max_and_min_samples() {
 std::vector<Sample> argmax_samples() {
   return {{.name = "all dims, equal elements",
            .inputs = {{{5, 3}, kInt64, SampleFill::kIndices, 3, false}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{argmax(in[0]), argmin(in[0])}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{argmax(in[0]), argmin(in[0])};
+               }},
           {.name = "one dim",
            .inputs = {{{1, 5}, kFloat32, SampleFill::kDistinct, 0, false}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{argmax(in[0], 1, true), argmin(in[0], 0)}; }}};
+           .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{argmax(in[0], 1, true), argmin(in[0], 0)};
+           }}};
 }
 
 std::pair<Tensor, Tensor> max_of(const Tensor& x, int64_t dim, bool keepdim, bool largest, const Where& where) {
   const char* name = largest ? "max" : "min";
   const MaxAttrs attributes{{normalize_dim(dim, std::max<int64_t>(1, x.ndim()), name)}, keepdim, largest};
-  if (x.ndim() == 0) throw ShapeError(std::string("[") + name + "] a tensor without dims has no dim " + std::to_string(dim));
+  if (x.ndim() == 0)
+    throw ShapeError(std::string("[") + name + "] a tensor without dims has no dim " + std::to_string(dim));
   if (!any_sharded(x, attributes.dims)) {
     auto [values, indices] = record_many<2>(max_dim_op, attributes, {&x}, where);
     return {values, indices};
   }
-  if (x.shape()[attributes.dims[0]] == 0) throw ShapeError(std::string("[") + name + "] the dim has no elements: " + x.shape().str());
+  if (x.shape()[attributes.dims[0]] == 0)
+    throw ShapeError(std::string("[") + name + "] the dim has no elements: " + x.shape().str());
   if (x.dtype() == kBool) {
     auto [values, indices] = max_of(to(x, kUInt8, where), dim, keepdim, largest, where);
     return {to(values, kBool, where), indices};
@@ -221,11 +234,23 @@ constinit OperatorDef scatter_one_op = {
     .saved_inputs = 0,
 };
 
-std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Where where) { return max_of(x, dim, keepdim, true, where); }
-std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim, Where where) { return max_of(x, dim, keepdim, false, where); }
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Where where) { return arg_of(x, dim, keepdim, true, where); }
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Where where) { return arg_of(x, dim, keepdim, false, where); }
-std::pair<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Where where) const { return dtorch::max(*this, dim, keepdim, where); }
-Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Where where) const { return dtorch::argmax(*this, dim, keepdim, where); }
+std::pair<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim, Where where) {
+  return max_of(x, dim, keepdim, true, where);
+}
+std::pair<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim, Where where) {
+  return max_of(x, dim, keepdim, false, where);
+}
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Where where) {
+  return arg_of(x, dim, keepdim, true, where);
+}
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim, Where where) {
+  return arg_of(x, dim, keepdim, false, where);
+}
+std::pair<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Where where) const {
+  return dtorch::max(*this, dim, keepdim, where);
+}
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim, Where where) const {
+  return dtorch::argmax(*this, dim, keepdim, where);
+}
 
 }  // namespace dtorch

@@ -1,6 +1,6 @@
-// a * b and a / b, elementwise with broadcasting; by a number: mul_number, div_number, which keep nothing for the gradient.
-// Layouts: same on every dim; a product is linear in each factor, a quotient in the first operand, so that Partial (sum, avg) passes.
-// Gradients: g b and g a; g / b and -g (a / b) / b.
+// a * b and a / b, elementwise with broadcasting; by a number: mul_number, div_number, which keep nothing for the
+// gradient. Layouts: same on every dim; a product is linear in each factor, a quotient in the first operand, so that
+// Partial (sum, avg) passes. Gradients: g b and g a; g / b and -g (a / b) / b.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/div_cpu_dispatch.h>
@@ -64,18 +64,21 @@ std::vector<Sample> div_samples() { return binary_samples(div, SampleFill::kPosi
 std::vector<Sample> mul_number_samples() {
   return {{.name = "uneven",
            .inputs = {normal({5, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] * 2.5, 3 * in[0]}; }},
-          {.name = "integer tensor, size 1",
-           .inputs = {integers({1, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] * 2, in[0] * 0.5}; }}};
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{in[0] * 2.5, 3 * in[0]};
+               }},
+          {.name = "integer tensor, size 1", .inputs = {integers({1, 3})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{in[0] * 2, in[0] * 0.5};
+           }}};
 }
 std::vector<Sample> div_number_samples() {
   return {{.name = "uneven",
            .inputs = {normal({5, 3})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] / 3.0}; }},
-          {.name = "integer tensor, size 1",
-           .inputs = {integers({1, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] / 2}; }}};
+          {.name = "integer tensor, size 1", .inputs = {integers({1, 3})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{in[0] / 2};
+           }}};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The operators of this room, and what its files share. Not for users.
 #pragma once
+#include <cmath>
 #include <vector>
 
 #include "ops/def/operator_def.h"
@@ -12,9 +13,13 @@ std::vector<OperatorDef*> math_operators();
 
 namespace math {
 
-// Whether an operand is a number of the call (a Scalar), and of which kind; part of the attributes, since it decides the dtype.
+// Whether an operand is a number of the call (a Scalar), and of which kind; part of the attributes, since it decides
+// the dtype.
 enum NumberKind : int64_t { kNoNumber = 0, kInteger = 1, kFloating = 2 };
 inline NumberKind kind_of(const Number& number) { return number.is_floating ? kFloating : kInteger; }
+
+// An integer that int64_t holds.
+inline bool is_whole(double number) { return std::abs(number) < 0x1p63 && number == std::trunc(number); }
 
 struct BinaryAttrs {
   int64_t number = kNoNumber;  // kind of the number operand
@@ -49,7 +54,8 @@ Rule elementwise_rule_of(const InferContext& context, std::span<const OutputMeta
   return elementwise(context, outputs, kLinear);
 }
 
-// Of one input. An increasing function commutes with the maximum and minimum of Partial parts, a decreasing one swaps them.
+// Of one input. An increasing function commutes with the maximum and minimum of Partial parts, a decreasing one swaps
+// them.
 enum class Monotone : uint8_t { kNo, kUp, kDown };
 template <Monotone kMonotone, Linear kLinear = Linear::kNo>
 Rule monotone_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
@@ -63,12 +69,14 @@ Rule monotone_rule(const InferContext& context, std::span<const OutputMeta> outp
   return rule;
 }
 
-// The gradient of an input that was broadcast (summed over the broadcast dims, pending over sharded ones) or promoted (cast back).
+// The gradient of an input that was broadcast (summed over the broadcast dims, pending over sharded ones) or promoted
+// (cast back).
 Tensor fit_gradient(const Tensor& gradient, const TensorMeta& input, Where where = Where::current());
-// Redistributes a gradient to what training.md allows for a tensor of that layout: Shard stays Shard, Replicate may be pending,
-// Partial becomes Replicate.
+// Redistributes a gradient to what training.md allows for a tensor of that layout: Shard stays Shard, Replicate may be
+// pending, Partial becomes Replicate.
 Tensor place_gradient(const Tensor& gradient, const TensorMeta& input, Where where = Where::current());
-// Partial axes of `x` that aren't Partial in `before` become Replicate: what a combining operator does after its local kernel.
+// Partial axes of `x` that aren't Partial in `before` become Replicate: what a combining operator does after its local
+// kernel.
 Tensor combine(const Tensor& x, const Layout& before, Where where);
 
 Tensor record_binary(const OperatorDef& op, const Tensor& a, const Tensor& b, const Where& where);
@@ -81,7 +89,8 @@ SampleInput integers(Shape shape, DType dtype = kInt64);
 // Samples of an elementwise function of one floating input: uneven and empty, float32 and float64.
 std::vector<Sample> unary_samples(Tensor (*function)(const Tensor&, Where), SampleFill fill = SampleFill::kNormal);
 // Of two inputs: uneven with broadcasting, a size-1 dim, mixed dtypes.
-std::vector<Sample> binary_samples(Tensor (*function)(const Tensor&, const Tensor&, Where), SampleFill second = SampleFill::kNormal);
+std::vector<Sample> binary_samples(Tensor (*function)(const Tensor&, const Tensor&, Where),
+                                   SampleFill second = SampleFill::kNormal);
 
 }  // namespace math
 }  // namespace dtorch

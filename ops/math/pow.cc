@@ -48,22 +48,27 @@ struct PowOp {
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::pow_outf(a, b, out); }
 };
 void pow_number_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::pow(input(context, 0), number_of(context, 0, context.attributes<BinaryAttrs>().number)));
+  set_output(context, 0,
+             at::cpu::pow(input(context, 0), number_of(context, 0, context.attributes<BinaryAttrs>().number)));
 }
 #endif
 
 std::vector<Sample> pow_samples() {
   const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{pow(in[0], in[1])}; };
-  return {{.name = "uneven", .inputs = {positive({5, 3}), normal({5, 3})}, .call = call},
-          {.name = "broadcast, size 1", .inputs = {positive({1, 3}, kFloat64), normal({4, 1}, kFloat64)}, .call = call}};
+  return {
+      {.name = "uneven", .inputs = {positive({5, 3}), normal({5, 3})}, .call = call},
+      {.name = "broadcast, size 1", .inputs = {positive({1, 3}, kFloat64), normal({4, 1}, kFloat64)}, .call = call}};
 }
 std::vector<Sample> pow_number_samples() {
   return {{.name = "uneven",
            .inputs = {positive({5, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{pow(in[0], 2), pow(in[0], -1.5), pow(in[0], 0)}; }},
-          {.name = "integers, size 1",
-           .inputs = {integers({1, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{pow(in[0], 3)}; }}};
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{pow(in[0], 2), pow(in[0], -1.5), pow(in[0], 0)};
+               }},
+          {.name = "integers, size 1", .inputs = {integers({1, 3})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{pow(in[0], 3)};
+           }}};
 }
 
 }  // namespace
@@ -93,13 +98,14 @@ constinit OperatorDef pow_number_op = {
 Tensor pow(const Tensor& a, const Tensor& exponent, Where where) { return record_binary(pow_op, a, exponent, where); }
 Tensor pow(const Tensor& a, Number exponent, Where where) {
   if (is_integral(a.dtype()) && !exponent.is_floating && exponent.integer < 0) {
-    throw UserError("[pow] integers to the negative power " + std::to_string(exponent.integer) + "; convert with to(kFloat32)");
+    throw UserError("[pow] integers to the negative power " + std::to_string(exponent.integer) +
+                    "; convert with to(kFloat32)");
   }
   return record_with_number(pow_number_op, a, exponent, false, where);
 }
 Tensor Tensor::pow(double exponent, Where where) const {
   // An integer exponent leaves integers integers, as in PyTorch.
-  const bool whole = exponent == static_cast<double>(static_cast<int64_t>(exponent)) && !is_floating(dtype());
+  const bool whole = !is_floating(dtype()) && is_whole(exponent);
   return dtorch::pow(*this, whole ? Number(static_cast<int64_t>(exponent)) : Number(exponent), where);
 }
 

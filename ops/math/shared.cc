@@ -52,7 +52,8 @@ std::vector<OutputMeta> infer_floating(const InferContext& context) {
 void refuse_bool(const InferContext& context) {
   for (const TensorMeta* input : context.inputs) {
     if (input->dtype == kBool) {
-      throw DTypeError("[" + std::string(context.op) + "] isn't defined for bool; convert with to(kInt64) or use logical_not");
+      throw DTypeError("[" + std::string(context.op) +
+                       "] isn't defined for bool; convert with to(kInt64) or use logical_not");
     }
   }
 }
@@ -148,7 +149,9 @@ SampleInput positive(Shape shape, DType dtype) { return {shape, dtype, SampleFil
 SampleInput integers(Shape shape, DType dtype) { return {shape, dtype, SampleFill::kIota, 0, false}; }
 
 std::vector<Sample> unary_samples(Tensor (*function)(const Tensor&, Where), SampleFill fill) {
-  const auto call = [function](const std::vector<Tensor>& in) { return std::vector<Tensor>{function(in[0], Where::current())}; };
+  const auto call = [function](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{function(in[0], Where::current())};
+  };
   return {{.name = "uneven", .inputs = {{{5, 3}, kFloat32, fill}}, .call = call},
           {.name = "size 1, float64", .inputs = {{{1, 4}, kFloat64, fill}}, .call = call},
           {.name = "empty", .inputs = {{{0, 2}, kFloat32, fill}}, .call = call}};

@@ -1,5 +1,6 @@
-// neg, abs, sign, floor, ceil, round (half to even), square, reciprocal of every element. Layouts: same on every dim; neg is linear; sign,
-// floor, ceil and round are non-decreasing, so that Partial(max) and Partial(min) pass. floor, ceil, round and sign have zero gradients.
+// neg, abs, sign, floor, ceil, round (half to even), square, reciprocal of every element. Layouts: same on every dim;
+// neg is linear; sign, floor, ceil and round are non-decreasing, so that Partial(max) and Partial(min) pass. floor,
+// ceil, round and sign have zero gradients.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/abs_cpu_dispatch.h>

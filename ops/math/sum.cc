@@ -1,6 +1,6 @@
-// sum(x, dims) and mean(x, dims). The kernel adds up this device's part (mean: and divides by the global count); sharding a reduced dim
-// gives Partial(sum), which sum() and mean() then reduce; sum_pending() leaves it. Partial inputs pass (linear).
-// Gradient: g expanded to the input's shape (mean: divided by the count).
+// sum(x, dims) and mean(x, dims). The kernel adds up this device's part (mean: and divides by the global count);
+// sharding a reduced dim gives Partial(sum), which sum() and mean() then reduce; sum_pending() leaves it. Partial
+// inputs pass (linear). Gradient: g expanded to the input's shape (mean: divided by the count).
 #include "ops/math/kernels.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
@@ -90,21 +90,24 @@ std::vector<Sample> sum_samples() {
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{sum(in[0])}; }},
           {.name = "two of three dims",
            .inputs = {normal({5, 1, 4}, kFloat64)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{sum(in[0], {0, -1}, true)}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{sum(in[0], {0, -1}, true)};
+               }},
           {.name = "integers",
            .inputs = {integers({4, 3}, kInt32)},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{sum(in[0], {0})}; }},
-          {.name = "empty",
-           .inputs = {normal({0, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{sum(in[0], {0})}; }}};
+          {.name = "empty", .inputs = {normal({0, 3})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{sum(in[0], {0})};
+           }}};
 }
 std::vector<Sample> mean_samples() {
   return {{.name = "all dims",
            .inputs = {normal({5, 3})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{mean(in[0])}; }},
-          {.name = "one dim",
-           .inputs = {normal({5, 1, 4}, kFloat64)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{mean(in[0], {0}, true)}; }}};
+          {.name = "one dim", .inputs = {normal({5, 1, 4}, kFloat64)}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{mean(in[0], {0}, true)};
+           }}};
 }
 
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
@@ -152,8 +155,10 @@ constinit OperatorDef mean_op = {
     .saved_inputs = 0,
 };
 
-Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype, Where where) {
-  return record(sum_op, SumAttrs{normalize_dims(dims, x.ndim(), "sum"), keepdim, dtype.value_or(sum_dtype(x))}, {&x}, where);
+Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype,
+                   Where where) {
+  return record(sum_op, SumAttrs{normalize_dims(dims, x.ndim(), "sum"), keepdim, dtype.value_or(sum_dtype(x))}, {&x},
+                where);
 }
 Tensor sum(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype, Where where) {
   return reduce_sum(sum_op, x, {normalize_dims(dims, x.ndim(), "sum"), keepdim, dtype.value_or(sum_dtype(x))}, where);
@@ -162,7 +167,8 @@ Tensor sum(const Tensor& x, Where where) { return sum(x, {}, false, {}, where); 
 
 Tensor mean(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, Where where) {
   if (!is_floating(x.dtype())) {
-    throw DTypeError(std::string("[mean] got ") + name_of(x.dtype()) + ", needs a floating dtype; convert with to(kFloat32)");
+    throw DTypeError(std::string("[mean] got ") + name_of(x.dtype()) +
+                     ", needs a floating dtype; convert with to(kFloat32)");
   }
   return reduce_sum(mean_op, x, {normalize_dims(dims, x.ndim(), "mean"), keepdim, x.dtype()}, where);
 }

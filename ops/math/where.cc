@@ -1,6 +1,7 @@
-// where(condition, a, b): a or b may be a number. masked_fill(x, mask, value) is where with a number. Layouts: same on every dim; with
-// Replicate conditions the parts of Partial operands are chosen part by part (a number then must be 0 for sum). scalars: the number.
-// Gradients: where(condition, g, 0) and where(condition, 0, g), summed over broadcast dims.
+// where(condition, a, b): a or b may be a number. masked_fill(x, mask, value) is where with a number. Layouts: same on
+// every dim; with Replicate conditions the parts of Partial operands are chosen part by part (a number then must be 0
+// for sum). scalars: the number. Gradients: where(condition, g, 0) and where(condition, 0, g), summed over broadcast
+// dims.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/scalar_tensor.h>
@@ -26,7 +27,8 @@ struct WhereAttrs {
 
 std::vector<OutputMeta> where_infer(const InferContext& context) {
   if (context.dtype(0) != kBool) {
-    throw DTypeError(std::string("[where] the condition is ") + name_of(context.dtype(0)) + ", must be bool; compare it with != 0");
+    throw DTypeError(std::string("[where] the condition is ") + name_of(context.dtype(0)) +
+                     ", must be bool; compare it with != 0");
   }
   const int64_t number = context.attributes<WhereAttrs>().number;
   return {{broadcast_inputs(context), result_dtype(context.inputs.subspan(1), number)}};
@@ -108,7 +110,8 @@ constinit OperatorDef where_op = {
 };
 
 namespace {
-Tensor where_with_number(const Tensor& condition, const Tensor& tensor, Number number, bool number_first, const Where& where) {
+Tensor where_with_number(const Tensor& condition, const Tensor& tensor, Number number, bool number_first,
+                         const Where& where) {
   const Scalar scalar = number.scalar();
   const WhereAttrs attributes{kind_of(number), number_first, number.floating == 0};
   return record(where_op, attributes, {&condition, &tensor}, where, {.scalars = {&scalar, 1}});

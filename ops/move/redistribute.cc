@@ -1,12 +1,14 @@
-// redistribute(x, layout): the same logical value with another mesh or other placements. Every pair of layouts is legal. It has no
-// kernel: the data plane executes a plan (mesh/redistribute_plan.h). Gradient: the gradient with the layout of x; pending where x is
-// Partial becomes Replicate.
+// redistribute(x, layout): the same logical value with another mesh or other placements. Every pair of layouts is
+// legal. It has no kernel: the data plane executes a plan (mesh/redistribute_plan.h). Gradient: the gradient with the
+// layout of x; pending where x is Partial becomes Replicate.
 #include "ops/move/operators.h"
 
 namespace dtorch {
 namespace {
 
-std::vector<OutputMeta> redistribute_infer(const InferContext& context) { return {{context.shape(0), context.dtype(0)}}; }
+std::vector<OutputMeta> redistribute_infer(const InferContext& context) {
+  return {{context.shape(0), context.dtype(0)}};
+}
 
 std::vector<Tensor> redistribute_gradient(const GradientContext& context) {
   const Layout& layout = context.input_meta(0).layout;

@@ -1,5 +1,6 @@
-// cat(tensors, dim) and stack. Layouts: other dims keep their shards; all Partial alike passes (linear); along a sharded dim the tensors are
-// gathered first. Tensors of different dtypes are promoted. Gradient: each tensor's slice of g.
+// cat(tensors, dim) and stack. Layouts: other dims keep their shards; all Partial alike passes (linear); along a
+// sharded dim the tensors are gathered first. Tensors of different dtypes are promoted. Gradient: each tensor's slice
+// of g.
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
@@ -29,8 +30,8 @@ std::vector<OutputMeta> cat_infer(const InferContext& context) {
     Shape expected = shape;
     if (other.ndim() == shape.ndim()) expected[dim] = other[dim];
     if (expected != other) {
-      throw ShapeError("[cat] tensor " + std::to_string(i) + " is " + other.str() + ", the first is " + context.shape(0).str() +
-                       "; all dims but " + std::to_string(dim) + " must be equal");
+      throw ShapeError("[cat] tensor " + std::to_string(i) + " is " + other.str() + ", the first is " +
+                       context.shape(0).str() + "; all dims but " + std::to_string(dim) + " must be equal");
     }
     shape[dim] += other[dim];
   }
@@ -48,7 +49,8 @@ std::vector<Tensor> cat_gradient(const GradientContext& context) {
   int64_t start = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const int64_t length = context.input_meta(i).global_shape[dim];
-    if (context.needs_grad(i)) gradients[i] = math::place_gradient(narrow(g, dim, start, length), context.input_meta(i));
+    if (context.needs_grad(i))
+      gradients[i] = math::place_gradient(narrow(g, dim, start, length), context.input_meta(i));
     start += length;
   }
   return gradients;
@@ -69,9 +71,9 @@ std::vector<Sample> cat_samples() {
           {.name = "one empty, mixed dtypes",
            .inputs = {{{0, 3}, kFloat64}, {{2, 3}, kFloat32}, {{1, 3}, kFloat64}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{cat(in)}; }},
-          {.name = "stack",
-           .inputs = {{{5, 3}}, {{5, 3}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{stack(in, -1)}; }}};
+          {.name = "stack", .inputs = {{{5, 3}}, {{5, 3}}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{stack(in, -1)};
+           }}};
 }
 
 }  // namespace
@@ -107,7 +109,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim, Where where) {
   std::vector<Tensor> inputs;
   for (const Tensor& tensor : tensors) {
     if (tensor.shape() != tensors[0].shape()) {
-      throw ShapeError("[stack] tensors must have one shape, got " + tensors[0].shape().str() + " and " + tensor.shape().str());
+      throw ShapeError("[stack] tensors must have one shape, got " + tensors[0].shape().str() + " and " +
+                       tensor.shape().str());
     }
     inputs.push_back(unsqueeze(tensor, d, where));
   }

@@ -1,5 +1,5 @@
-// expand(x, shape): dims of size 1 grow, new dims are added in front, by views with stride 0. Layouts: kept dims keep their shards; a dim that
-// grows must not be sharded; Partial passes. Gradient: g summed over what was expanded.
+// expand(x, shape): dims of size 1 grow, new dims are added in front, by views with stride 0. Layouts: kept dims keep
+// their shards; a dim that grows must not be sharded; Partial passes. Gradient: g summed over what was expanded.
 #include "ops/math/functions.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
@@ -57,13 +57,19 @@ void expand_kernel(KernelContext& context) {
 std::vector<Sample> expand_samples() {
   return {{.name = "a dim grows",
            .inputs = {{{5, 1, 3}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{expand(in[0], {5, 4, 3})}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{expand(in[0], {5, 4, 3})};
+               }},
           {.name = "new dims",
            .inputs = {{{3, 1}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{expand(in[0], {2, -1, 4})}; }},
-          {.name = "empty",
-           .inputs = {{{0, 1}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{expand(in[0], {0, 3})}; }}};
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{expand(in[0], {2, -1, 4})};
+               }},
+          {.name = "empty", .inputs = {{{0, 1}}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{expand(in[0], {0, 3})};
+           }}};
 }
 
 }  // namespace
@@ -97,6 +103,8 @@ Tensor expand(const Tensor& x, const std::vector<int64_t>& shape, Where where) {
   }
   return record(expand_op, ExpandAttrs{out}, {&x}, where);
 }
-Tensor Tensor::expand(const std::vector<int64_t>& shape, Where where) const { return dtorch::expand(*this, shape, where); }
+Tensor Tensor::expand(const std::vector<int64_t>& shape, Where where) const {
+  return dtorch::expand(*this, shape, where);
+}
 
 }  // namespace dtorch

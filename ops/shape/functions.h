@@ -1,5 +1,5 @@
-// User-facing functions that change shapes. Words, argument order and defaults are PyTorch's; values are immutable, so whether memory is
-// shared never shows. All throw ShapeError or PlacementError at the call.
+// User-facing functions that change shapes. Words, argument order and defaults are PyTorch's; values are immutable, so
+// whether memory is shared never shows. All throw ShapeError or PlacementError at the call.
 #pragma once
 #include <optional>
 #include <vector>
@@ -23,8 +23,10 @@ Tensor expand(const Tensor& x, const std::vector<int64_t>& shape, Where where = 
 Tensor contiguous(const Tensor& x, Where where = Where::current());
 
 // Along a sharded dim these combine: the result is Replicate on its axes.
-// Positions start, start + step, ... below end; negative positions count from the end, outside ones are clipped. step > 0.
-Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step = 1, Where where = Where::current());
+// Positions start, start + step, ... below end; negative positions count from the end, outside ones are clipped. step >
+// 0.
+Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step = 1,
+             Where where = Where::current());
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Where where = Where::current());
 Tensor select(const Tensor& x, int64_t dim, int64_t index, Where where = Where::current());
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim = 0, Where where = Where::current());
@@ -33,6 +35,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int64_t dim = 0, Where where = 
 // Refused on a sharded dim. chunk: at most `chunks` parts of ceil(size / chunks).
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Where where = Where::current());
 std::vector<Tensor> split(const Tensor& x, int64_t split_size, int64_t dim = 0, Where where = Where::current());
-std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0, Where where = Where::current());
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0,
+                          Where where = Where::current());
 
 }  // namespace dtorch

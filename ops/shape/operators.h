@@ -9,14 +9,15 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> shape_operators();
-extern OperatorDef reshape_op, permute_op, unsqueeze_op, squeeze_op, expand_op, contiguous_op, slice_op, slice_gradient_op, cat_op,
-    split_op, chunk_op;
+extern OperatorDef reshape_op, permute_op, unsqueeze_op, squeeze_op, expand_op, contiguous_op, slice_op,
+    slice_gradient_op, cat_op, split_op, chunk_op;
 
 namespace shaping {
 
 // Of an operator that keeps dims: from[d] is the input's dim that output dim d is, or -1. Partial of every kind passes.
 Rule dim_map_rule(int64_t input_ndim, std::span<const int64_t> from);
-// As dim_map_rule with every dim kept, but `blocked` must not be sharded; for any number of inputs and outputs of one rank.
+// As dim_map_rule with every dim kept, but `blocked` must not be sharded; for any number of inputs and outputs of one
+// rank.
 Rule all_but_one_rule(int64_t ndim, int64_t blocked, size_t num_inputs, size_t num_outputs);
 // The axes that shard `dim` become Replicate.
 Tensor gather_dim(const Tensor& x, int64_t dim, const Where& where);

@@ -1,5 +1,5 @@
-// permute(x, dims), transpose, t: dim d of the result is dim dims[d] of x. Views. Layouts: shards move with their dims; Partial passes.
-// Gradient: the inverse permutation of g.
+// permute(x, dims), transpose, t: dim d of the result is dim dims[d] of x. Views. Layouts: shards move with their dims;
+// Partial passes. Gradient: the inverse permutation of g.
 #include <numeric>
 
 #include "ops/shape/operators.h"
@@ -46,13 +46,16 @@ void permute_kernel(KernelContext& context) {
 std::vector<Sample> permute_samples() {
   return {{.name = "three dims",
            .inputs = {{{5, 3, 2}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{permute(in[0], {2, 0, 1})}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{permute(in[0], {2, 0, 1})};
+               }},
           {.name = "transpose, size 1",
            .inputs = {{{5, 1}, kFloat64}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{t(in[0])}; }},
-          {.name = "empty",
-           .inputs = {{{0, 3, 2}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{transpose(in[0], 0, -1)}; }}};
+          {.name = "empty", .inputs = {{{0, 3, 2}}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{transpose(in[0], 0, -1)};
+           }}};
 }
 
 }  // namespace
@@ -100,8 +103,12 @@ Tensor t(const Tensor& x, Where where) {
   return x.ndim() < 2 ? x : transpose(x, 0, 1, where);
 }
 
-Tensor Tensor::permute(const std::vector<int64_t>& dims, Where where) const { return dtorch::permute(*this, dims, where); }
-Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Where where) const { return dtorch::transpose(*this, dim0, dim1, where); }
+Tensor Tensor::permute(const std::vector<int64_t>& dims, Where where) const {
+  return dtorch::permute(*this, dims, where);
+}
+Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Where where) const {
+  return dtorch::transpose(*this, dim0, dim1, where);
+}
 Tensor Tensor::t(Where where) const { return dtorch::t(*this, where); }
 
 }  // namespace dtorch

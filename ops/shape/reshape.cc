@@ -1,5 +1,6 @@
-// reshape(x, shape), view, flatten; contiguous. Layouts of reshape: legal only if every device's part is, element for element, its part of the
-// new shape (mesh/signature.h, view_layout); Partial passes. Views where LibTorch's are. Gradients: g with x's shape; g.
+// reshape(x, shape), view, flatten; contiguous. Layouts of reshape: legal only if every device's part is, element for
+// element, its part of the new shape (mesh/signature.h, view_layout); Partial passes. Views where LibTorch's are.
+// Gradients: g with x's shape; g.
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
@@ -23,7 +24,8 @@ std::vector<OutputMeta> reshape_infer(const InferContext& context) {
   return {{context.attributes<ReshapeAttrs>().shape, context.dtype(0)}};
 }
 
-std::optional<std::vector<Layout>> reshape_layouts(const InferContext& context, std::span<const OutputMeta> outputs, std::string* reason) {
+std::optional<std::vector<Layout>> reshape_layouts(const InferContext& context, std::span<const OutputMeta> outputs,
+                                                   std::string* reason) {
   std::optional<Layout> layout = view_layout(*context.inputs[0], outputs[0].global_shape, reason);
   if (!layout) return std::nullopt;
   return std::vector<Layout>{*layout};
@@ -44,23 +46,31 @@ Rule contiguous_rule(const InferContext& context, std::span<const OutputMeta>) {
 std::vector<Tensor> contiguous_gradient(const GradientContext& context) { return {context.grad_output(0)}; }
 
 #if DTORCH_WITH_KERNELS
-void reshape_kernel(KernelContext& context) { set_output(context, 0, input(context, 0).reshape(output_sizes(context, 0))); }
+void reshape_kernel(KernelContext& context) {
+  set_output(context, 0, input(context, 0).reshape(output_sizes(context, 0)));
+}
 void contiguous_kernel(KernelContext& context) { set_output(context, 0, input(context, 0).contiguous()); }
 #endif
 
 std::vector<Sample> reshape_samples() {
   return {{.name = "splits and merges dims",
            .inputs = {{{6, 4}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{reshape(in[0], {3, 2, -1})}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{reshape(in[0], {3, 2, -1})};
+               }},
           {.name = "heads, uneven",
            .inputs = {{{2, 5, 6}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{view(in[0], {2, 5, 3, 2})}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{view(in[0], {2, 5, 3, 2})};
+               }},
           {.name = "merges, size 1",
            .inputs = {{{5, 1, 2}}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{flatten(in[0], 1)}; }},
-          {.name = "empty",
-           .inputs = {{{0, 4}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{reshape(in[0], {2, 0})}; }}};
+          {.name = "empty", .inputs = {{{0, 4}}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{reshape(in[0], {2, 0})};
+           }}};
 }
 std::vector<Sample> contiguous_samples() {
   return {{.name = "of a transpose",
@@ -87,7 +97,8 @@ Shape resolve_shape(const char* op, const Tensor& x, const std::vector<int64_t>&
   }
   if (unknown >= 0 && known > 0 && x.numel() % known == 0) resolved[unknown] = x.numel() / known;
   if ((unknown >= 0 && resolved[unknown] < 0) || resolved.num_elements() != x.numel()) {
-    throw ShapeError("[" + std::string(op) + "] " + x.shape().str() + " with " + std::to_string(x.numel()) + " elements can't become " + asked);
+    throw ShapeError("[" + std::string(op) + "] " + x.shape().str() + " with " + std::to_string(x.numel()) +
+                     " elements can't become " + asked);
   }
   return resolved;
 }
@@ -122,12 +133,19 @@ constinit OperatorDef contiguous_op = {
     .saved_inputs = 0,
 };
 
-Tensor reshape(const Tensor& x, const std::vector<int64_t>& shape, Where where) { return record_reshape("reshape", x, shape, where); }
-Tensor view(const Tensor& x, const std::vector<int64_t>& shape, Where where) { return record_reshape("view", x, shape, where); }
+Tensor reshape(const Tensor& x, const std::vector<int64_t>& shape, Where where) {
+  return record_reshape("reshape", x, shape, where);
+}
+Tensor view(const Tensor& x, const std::vector<int64_t>& shape, Where where) {
+  return record_reshape("view", x, shape, where);
+}
 Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Where where) {
   if (x.ndim() == 0) return reshape(x, {1}, where);
-  const int64_t start = normalize_dim(start_dim, x.ndim(), "flatten"), end = normalize_dim(end_dim, x.ndim(), "flatten");
-  if (start > end) throw ShapeError("[flatten] start_dim " + std::to_string(start_dim) + " comes after end_dim " + std::to_string(end_dim));
+  const int64_t start = normalize_dim(start_dim, x.ndim(), "flatten"),
+                end = normalize_dim(end_dim, x.ndim(), "flatten");
+  if (start > end)
+    throw ShapeError("[flatten] start_dim " + std::to_string(start_dim) + " comes after end_dim " +
+                     std::to_string(end_dim));
   std::vector<int64_t> shape(x.shape().begin(), x.shape().begin() + start);
   shape.push_back(1);
   for (int64_t d = start; d <= end; ++d) shape.back() *= x.shape()[d];
@@ -136,8 +154,12 @@ Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Where where)
 }
 Tensor contiguous(const Tensor& x, Where where) { return record(contiguous_op, NoAttrs{}, {&x}, where); }
 
-Tensor Tensor::reshape(const std::vector<int64_t>& shape, Where where) const { return dtorch::reshape(*this, shape, where); }
+Tensor Tensor::reshape(const std::vector<int64_t>& shape, Where where) const {
+  return dtorch::reshape(*this, shape, where);
+}
 Tensor Tensor::view(const std::vector<int64_t>& shape, Where where) const { return dtorch::view(*this, shape, where); }
-Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Where where) const { return dtorch::flatten(*this, start_dim, end_dim, where); }
+Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Where where) const {
+  return dtorch::flatten(*this, start_dim, end_dim, where);
+}
 
 }  // namespace dtorch

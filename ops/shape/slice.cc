@@ -1,5 +1,5 @@
-// slice(x, dim, start, end, step), narrow, select. Views. Layouts: other dims keep their shards, Partial passes; along a sharded dim x is
-// gathered first. Gradient: zeros with g at the slice (slice_gradient).
+// slice(x, dim, start, end, step), narrow, select. Views. Layouts: other dims keep their shards, Partial passes; along
+// a sharded dim x is gathered first. Gradient: zeros with g at the slice (slice_gradient).
 #include <algorithm>
 
 #include "ops/math/operators.h"
@@ -48,7 +48,8 @@ Rule slice_rule(const InferContext& context, std::span<const OutputMeta>) {
 // Zeros are the identity of sum and avg only.
 Rule slice_gradient_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
   Rule rule = slice_rule(context, outputs);
-  std::erase_if(rule.rows, [](const Row& row) { return row.inputs[0].is_partial(kMax) || row.inputs[0].is_partial(kMin); });
+  std::erase_if(rule.rows,
+                [](const Row& row) { return row.inputs[0].is_partial(kMax) || row.inputs[0].is_partial(kMin); });
   return rule;
 }
 
@@ -65,17 +66,24 @@ void slice_kernel(KernelContext& context) {
 }
 void slice_gradient_kernel(KernelContext& context) {
   const auto& a = context.attributes<SliceAttrs>();
-  set_output(context, 0, at::native::slice_backward(input(context, 0), output_sizes(context, 0), a.dim, a.start, a.end, a.step));
+  set_output(context, 0,
+             at::native::slice_backward(input(context, 0), output_sizes(context, 0), a.dim, a.start, a.end, a.step));
 }
 #endif
 
 std::vector<Sample> slice_samples() {
   return {{.name = "rows",
            .inputs = {{{5, 3}}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{slice(in[0], 0, 1, 4), slice(in[0], 1, -2, 99, 2)}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{slice(in[0], 0, 1, 4), slice(in[0], 1, -2, 99, 2)};
+               }},
           {.name = "select, size 1",
            .inputs = {{{4, 1, 3}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{select(in[0], 1, 0), select(in[0], 0, -1)}; }},
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return std::vector<Tensor>{select(in[0], 1, 0), select(in[0], 0, -1)};
+               }},
           {.name = "empty result",
            .inputs = {{{5, 2}, kInt64, SampleFill::kIota, 0, false}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{narrow(in[0], 0, 2, 0)}; }}};
@@ -126,21 +134,26 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Where
   const int64_t d = normalize_dim(dim, x.ndim(), "narrow"), size = x.shape()[d];
   const int64_t first = start < 0 ? start + size : start;
   if (first < 0 || length < 0 || first + length > size) {
-    throw ShapeError("[narrow] start " + std::to_string(start) + " and length " + std::to_string(length) + " leave dim " + std::to_string(d) +
-                     " of " + x.shape().str());
+    throw ShapeError("[narrow] start " + std::to_string(start) + " and length " + std::to_string(length) +
+                     " leave dim " + std::to_string(d) + " of " + x.shape().str());
   }
   return record_slice(x, d, first, first + length, 1, where);
 }
 Tensor select(const Tensor& x, int64_t dim, int64_t index, Where where) {
   const int64_t d = normalize_dim(dim, x.ndim(), "select"), size = x.shape()[d];
   if (index < -size || index >= size) {
-    throw ShapeError("[select] index " + std::to_string(index) + " is outside dim " + std::to_string(d) + " of " + x.shape().str());
+    throw ShapeError("[select] index " + std::to_string(index) + " is outside dim " + std::to_string(d) + " of " +
+                     x.shape().str());
   }
   const int64_t at = index < 0 ? index + size : index;
   return squeeze(gather_dim(record_slice(x, d, at, at + 1, 1, where), d, where), d, where);
 }
 
-Tensor Tensor::slice(int64_t dim, int64_t start, int64_t end, Where where) const { return dtorch::slice(*this, dim, start, end, 1, where); }
-Tensor Tensor::select(int64_t dim, int64_t index, Where where) const { return dtorch::select(*this, dim, index, where); }
+Tensor Tensor::slice(int64_t dim, int64_t start, int64_t end, Where where) const {
+  return dtorch::slice(*this, dim, start, end, 1, where);
+}
+Tensor Tensor::select(int64_t dim, int64_t index, Where where) const {
+  return dtorch::select(*this, dim, index, where);
+}
 
 }  // namespace dtorch

@@ -1,5 +1,6 @@
-// split(x, sizes, dim) and chunk(x, chunks, dim): parts along a dim, as views. Layouts: other dims keep their shards, Partial passes; a
-// sharded dim is refused (a part would lie on some devices only). Gradient: the parts' gradients joined, zeros for those without one.
+// split(x, sizes, dim) and chunk(x, chunks, dim): parts along a dim, as views. Layouts: other dims keep their shards,
+// Partial passes; a sharded dim is refused (a part would lie on some devices only). Gradient: the parts' gradients
+// joined, zeros for those without one.
 #include "ops/create/functions.h"
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
@@ -51,7 +52,8 @@ std::vector<Tensor> split_gradient(const GradientContext& context) {
     for (Placement& p : placements) {
       if (p.is_partial()) p = Replicate();
     }
-    parts.push_back(full_with_layout(meta.global_shape, 0, meta.dtype, meta.layout.with_placements(placements, meta.global_shape.ndim())));
+    parts.push_back(full_with_layout(meta.global_shape, 0, meta.dtype,
+                                     meta.layout.with_placements(placements, meta.global_shape.ndim())));
   }
   return {math::place_gradient(cat(parts, context.attributes<SplitAttrs>().dim), context.input_meta(0))};
 }
@@ -71,18 +73,20 @@ void split_kernel(KernelContext& context) {
 std::vector<Sample> split_samples() {
   return {{.name = "sizes",
            .inputs = {{{5, 6}}},
-           .call = [](const std::vector<Tensor>& in) { return split(in[0], std::vector<int64_t>{1, 3, 2}, 1); }},
-          {.name = "by size, size 1",
-           .inputs = {{{5, 1}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return split(in[0], 2); }}};
+           .call =
+               [](const std::vector<Tensor>& in) {
+                 return split(in[0], std::vector<int64_t>{1, 3, 2}, 1);
+               }},
+          {.name = "by size, size 1", .inputs = {{{5, 1}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
+             return split(in[0], 2);
+           }}};
 }
 std::vector<Sample> chunk_samples() {
-  return {{.name = "uneven",
-           .inputs = {{{5, 3}}},
-           .call = [](const std::vector<Tensor>& in) { return chunk(in[0], 2); }},
-          {.name = "fewer than asked",
-           .inputs = {{{5, 1}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return chunk(in[0], 4, 0); }}};
+  return {
+      {.name = "uneven", .inputs = {{{5, 3}}}, .call = [](const std::vector<Tensor>& in) { return chunk(in[0], 2); }},
+      {.name = "fewer than asked", .inputs = {{{5, 1}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
+         return chunk(in[0], 4, 0);
+       }}};
 }
 
 std::vector<int64_t> equal_sizes(int64_t total, int64_t size) {
@@ -128,8 +132,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
     total += size;
   }
   if (!legal || total != x.shape()[d]) {
-    throw ShapeError("[split] sizes must not be negative and add up to " + std::to_string(x.shape()[d]) + ", dim " + std::to_string(d) +
-                     " of " + x.shape().str() + "; they add up to " + std::to_string(total));
+    throw ShapeError("[split] sizes must not be negative and add up to " + std::to_string(x.shape()[d]) + ", dim " +
+                     std::to_string(d) + " of " + x.shape().str() + "; they add up to " + std::to_string(total));
   }
   return record_list(split_op, SplitAttrs{d, sizes}, {x}, sizes.size(), where);
 }
@@ -145,6 +149,8 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim, Where wh
   const std::vector<int64_t> sizes = equal_sizes(x.shape()[d], std::max<int64_t>(1, size));
   return record_list(chunk_op, SplitAttrs{d, sizes}, {x}, sizes.size(), where);
 }
-std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Where where) const { return dtorch::chunk(*this, chunks, dim, where); }
+std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Where where) const {
+  return dtorch::chunk(*this, chunks, dim, where);
+}
 
 }  // namespace dtorch

@@ -1,5 +1,6 @@
-// unsqueeze(x, dim) adds a dim of size 1, squeeze(x, dims) removes dims of size 1 (not sharded ones: a part without the only element has
-// nothing to keep). Views. Layouts: shards stay with their dims, Partial passes. Gradients: each other.
+// unsqueeze(x, dim) adds a dim of size 1, squeeze(x, dims) removes dims of size 1 (not sharded ones: a part without the
+// only element has nothing to keep). Views. Layouts: shards stay with their dims, Partial passes. Gradients: each
+// other.
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/squeeze_native.h>
@@ -71,17 +72,17 @@ std::vector<Sample> unsqueeze_samples() {
   return {{.name = "in the middle",
            .inputs = {{{5, 3}}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{unsqueeze(in[0], 1)}; }},
-          {.name = "at the end, empty dim",
-           .inputs = {{{0, 3}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{unsqueeze(in[0], -1)}; }}};
+          {.name = "at the end, empty dim", .inputs = {{{0, 3}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{unsqueeze(in[0], -1)};
+           }}};
 }
 std::vector<Sample> squeeze_samples() {
   return {{.name = "one dim",
            .inputs = {{{5, 1, 3}}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{squeeze(in[0], 1)}; }},
-          {.name = "all dims",
-           .inputs = {{{1, 4, 1}, kFloat64}},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{squeeze(in[0])}; }}};
+          {.name = "all dims", .inputs = {{{1, 4, 1}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{squeeze(in[0])};
+           }}};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Philox 4x32-10 against the known answers that its authors publish with Random123 (kat_vectors), and how words become values.
+// Philox 4x32-10 against the known answers that its authors publish with Random123 (kat_vectors), and how words become
+// values.
 #include "ops/create/philox.h"
 
 #include <gtest/gtest.h>
@@ -32,9 +33,13 @@ TEST(Philox, GivesAnElementTheSameWordWhereverAStretchStarts) {
 }
 
 TEST(Philox, SeparatesSeedsCallsStreamsAndBlocks) {
-  const std::vector<PhiloxBlock> blocks = {
-      PhiloxCall{1, 0}.block(0), PhiloxCall{2, 0}.block(0),    PhiloxCall{1, 1}.block(0), PhiloxCall{uint64_t{1} << 32, 0}.block(0),
-      PhiloxCall{1, 0}.block(1), PhiloxCall{1, 0}.block(0, 1), PhiloxCall{1, 0}.block(uint64_t{1} << 32)};
+  const std::vector<PhiloxBlock> blocks = {PhiloxCall{1, 0}.block(0),
+                                           PhiloxCall{2, 0}.block(0),
+                                           PhiloxCall{1, 1}.block(0),
+                                           PhiloxCall{uint64_t{1} << 32, 0}.block(0),
+                                           PhiloxCall{1, 0}.block(1),
+                                           PhiloxCall{1, 0}.block(0, 1),
+                                           PhiloxCall{1, 0}.block(uint64_t{1} << 32)};
   for (size_t i = 0; i < blocks.size(); ++i) {
     for (size_t j = i + 1; j < blocks.size(); ++j) EXPECT_NE(blocks[i], blocks[j]) << i << " and " << j;
   }
