@@ -104,7 +104,7 @@ std::vector<Sample> extreme_samples() {
 Tensor record_extreme(const OperatorDef& op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
                       const Where& where) {
   const ExtremeAttrs attributes{normalize_dims(dims, x.ndim(), op.name), keepdim};
-  return combine(record(op, attributes, {&x}, where), x.layout(), where);
+  return combine(op.name, x, record(op, attributes, {&x}, where), where);
 }
 
 }  // namespace

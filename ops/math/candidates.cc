@@ -1,10 +1,12 @@
 // arg_candidates(x, dims): this device's best value and its global index; a reduced dim becomes one entry a part,
 // sharded as before. arg_combine(values, indices, dims): the best candidate, the smallest index among equals. Together
 // they are max, min, argmax and argmin over sharded dims: one value and one index a part and row travel. No gradients.
+#include <algorithm>
 #include <limits>
 
 #include "ops/math/extreme.h"
 #include "ops/math/kernels.h"
+#include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/amax_cpu_dispatch.h>
@@ -135,14 +137,19 @@ bool any_sharded(const Tensor& x, const std::vector<int64_t>& dims) {
   return false;
 }
 
-ValueAndIndex combined_extreme(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, bool largest,
-                               const Where& where) {
+ValueAndIndex combined_extreme(const char* op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
+                               bool largest, const Where& where) {
+  Placements fixed = x.placements();
+  for (Placement& placement : fixed) {
+    if (placement.is_shard() && std::ranges::find(dims, placement.dim) != dims.end()) placement = Replicate();
+  }
+  require_implicit_redistribution(op, x, x.layout().with_placements(fixed, x.ndim()), where);
   NoGrad no_grad;
   const CandidateAttrs attributes{dims, keepdim, largest};
   auto [values, indices] = record_many<2>(arg_candidates_op, attributes, {&x}, where);
   for (int64_t d : dims) {
-    values = shaping::gather_dim(values, d, where);
-    indices = shaping::gather_dim(indices, d, where);
+    values = shaping::gather_dim(arg_combine_op.name, values, d, where);
+    indices = shaping::gather_dim(arg_combine_op.name, indices, d, where);
   }
   auto [value, index] = record_many<2>(arg_combine_op, attributes, {&values, &indices}, where);
   return {value, index};

@@ -10,8 +10,9 @@ struct ValueAndIndex {
 // Over the dims in `dims` (one of them, or all), some of which are sharded: every device finds the best of its part and
 // its global index; these candidates, one a device, are gathered, and the best with the smallest index is chosen.
 // Index: along the dim; over several dims: in the flattened tensor. NaN is better than everything. No gradient.
-ValueAndIndex combined_extreme(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, bool largest,
-                               const Where& where);
+// Throws PlacementError of `op` when implicit redistribution is off.
+ValueAndIndex combined_extreme(const char* op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
+                               bool largest, const Where& where);
 bool any_sharded(const Tensor& x, const std::vector<int64_t>& dims);
 
 }  // namespace dtorch::math

@@ -177,7 +177,7 @@ std::pair<Tensor, Tensor> max_of(const Tensor& x, int64_t dim, bool keepdim, boo
     auto [values, indices] = max_of(to(x, kUInt8, where), dim, keepdim, largest, where);
     return {to(values, kBool, where), indices};
   }
-  ValueAndIndex best = combined_extreme(x, attributes.dims, keepdim, largest, where);
+  ValueAndIndex best = combined_extreme(name, x, attributes.dims, keepdim, largest, where);
   if (grad_enabled() && x.requires_grad()) {
     const auto gradient = [attributes, indices = best.indices, meta = &x.meta()](const GradientContext& context) {
       return std::vector<Tensor>{gradient_of_values(context.grad_output(0), indices, attributes, *meta)};
@@ -193,7 +193,8 @@ Tensor arg_of(const Tensor& x, std::optional<int64_t> dim, bool keepdim, bool la
   std::vector<int64_t> dims;
   if (dim) dims = {*dim};
   const MaxAttrs attributes{normalize_dims(dims, x.ndim(), name), keepdim, largest};
-  if (any_sharded(x, attributes.dims)) return combined_extreme(x, attributes.dims, keepdim, largest, where).indices;
+  if (any_sharded(x, attributes.dims))
+    return combined_extreme(name, x, attributes.dims, keepdim, largest, where).indices;
   return record(argmax_op, attributes, {&x}, where);
 }
 

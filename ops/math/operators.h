@@ -75,9 +75,9 @@ Tensor fit_gradient(const Tensor& gradient, const TensorMeta& input, Where where
 // Redistributes a gradient to what training.md allows for a tensor of that layout: Shard stays Shard, Replicate may be
 // pending, Partial becomes Replicate.
 Tensor place_gradient(const Tensor& gradient, const TensorMeta& input, Where where = Where::current());
-// Partial axes of `x` that aren't Partial in `before` become Replicate: what a combining operator does after its local
-// kernel.
-Tensor combine(const Tensor& x, const Layout& before, Where where);
+// Partial axes of `result` that aren't Partial in `x` become Replicate: what a combining operator does after its local
+// kernel. Throws PlacementError when implicit redistribution is off.
+Tensor combine(const char* op, const Tensor& x, const Tensor& result, const Where& where);
 
 Tensor record_binary(const OperatorDef& op, const Tensor& a, const Tensor& b, const Where& where);
 Tensor record_with_number(const OperatorDef& op, const Tensor& a, const Number& b, bool reversed, const Where& where);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/math/operators.h"
+#include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 
 namespace dtorch::math {
@@ -124,15 +125,17 @@ Tensor place_gradient(const Tensor& gradient, const TensorMeta& input, Where whe
   return layout == gradient.layout() ? gradient : gradient.redistribute(layout, where);
 }
 
-Tensor combine(const Tensor& x, const Layout& before, Where where) {
-  Placements placements = x.placements();
-  bool changed = false;
+Tensor combine(const char* op, const Tensor& x, const Tensor& result, const Where& where) {
+  Placements placements = result.placements(), fixed = x.placements();
+  bool combines = false;
   for (int64_t axis = 0; axis < placements.size(); ++axis) {
-    if (!placements[axis].is_partial() || before.placement(axis).is_partial()) continue;
-    placements[axis] = Replicate();
-    changed = true;
+    if (!placements[axis].is_partial() || fixed[axis].is_partial()) continue;
+    placements[axis] = fixed[axis] = Replicate();
+    combines = true;
   }
-  return changed ? x.redistribute(x.layout().with_placements(placements, x.ndim()), where) : x;
+  if (!combines) return result;
+  require_implicit_redistribution(op, x, x.layout().with_placements(fixed, x.ndim()), where);
+  return result.redistribute(result.layout().with_placements(placements, result.ndim()), where);
 }
 
 Tensor record_binary(const OperatorDef& op, const Tensor& a, const Tensor& b, const Where& where) {

@@ -120,7 +120,7 @@ Tensor reduce_sum(const OperatorDef& op, const Tensor& x, SumAttrs attributes, c
     combines = combines || (p.is_shard() && std::binary_search(attributes.dims.begin(), attributes.dims.end(), p.dim));
   }
   if (combines && is_half(dtype)) attributes.dtype = kFloat32;
-  return to(combine(record(op, attributes, {&x}, where), x.layout(), where), dtype, where);
+  return to(combine(op.name, x, record(op, attributes, {&x}, where), where), dtype, where);
 }
 
 DType sum_dtype(const Tensor& x) { return is_floating(x.dtype()) ? x.dtype() : kInt64; }

@@ -44,7 +44,7 @@ Rule cat_rule(const InferContext& context, std::span<const OutputMeta>) {
 
 std::vector<Tensor> cat_gradient(const GradientContext& context) {
   const int64_t dim = context.attributes<CatAttrs>().dim;
-  const Tensor g = gather_dim(context.grad_output(0), dim, Where::current());
+  const Tensor g = gather_dim("cat", context.grad_output(0), dim, Where::current());
   std::vector<Tensor> gradients(context.num_inputs());
   int64_t start = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -99,7 +99,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim, Where where) {
   DType dtype = tensors[0].dtype();
   for (const Tensor& tensor : tensors) dtype = promote(dtype, tensor.dtype());
   std::vector<Tensor> inputs;
-  for (const Tensor& tensor : tensors) inputs.push_back(gather_dim(to(tensor, dtype, where), d, where));
+  for (const Tensor& tensor : tensors) inputs.push_back(gather_dim("cat", to(tensor, dtype, where), d, where));
   return std::move(record_list(cat_op, CatAttrs{d}, inputs, 1, where)[0]);
 }
 

@@ -19,8 +19,9 @@ Rule dim_map_rule(int64_t input_ndim, std::span<const int64_t> from);
 // As dim_map_rule with every dim kept, but `blocked` must not be sharded; for any number of inputs and outputs of one
 // rank.
 Rule all_but_one_rule(int64_t ndim, int64_t blocked, size_t num_inputs, size_t num_outputs);
-// The axes that shard `dim` become Replicate.
-Tensor gather_dim(const Tensor& x, int64_t dim, const Where& where);
+// The axes that shard `dim` become Replicate: what `op` does before its kernel. Throws PlacementError when implicit
+// redistribution is off.
+Tensor gather_dim(const char* op, const Tensor& x, int64_t dim, const Where& where);
 
 }  // namespace shaping
 }  // namespace dtorch

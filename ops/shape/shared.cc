@@ -1,4 +1,5 @@
 // Rules that the shape operators share, and the room's list.
+#include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 
 namespace dtorch {
@@ -47,15 +48,10 @@ Rule all_but_one_rule(int64_t ndim, int64_t blocked, size_t num_inputs, size_t n
   return rule;
 }
 
-Tensor gather_dim(const Tensor& x, int64_t dim, const Where& where) {
-  Placements placements = x.placements();
-  bool changed = false;
-  for (Placement& placement : placements) {
-    if (!placement.is_shard(dim)) continue;
-    placement = Replicate();
-    changed = true;
-  }
-  return changed ? x.redistribute(x.layout().with_placements(placements, x.ndim()), where) : x;
+Tensor gather_dim(const char* op, const Tensor& x, int64_t dim, const Where& where) {
+  const Layout layout = unsharded_layout(x, dim);
+  require_implicit_redistribution(op, x, layout, where);
+  return layout == x.layout() ? x : x.redistribute(layout, where);
 }
 
 }  // namespace shaping

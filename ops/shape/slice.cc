@@ -55,7 +55,7 @@ Rule slice_gradient_rule(const InferContext& context, std::span<const OutputMeta
 
 std::vector<Tensor> slice_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<SliceAttrs>();
-  const Tensor g = gather_dim(context.grad_output(0), attributes.dim, Where::current());
+  const Tensor g = gather_dim("slice", context.grad_output(0), attributes.dim, Where::current());
   return {math::place_gradient(record(slice_gradient_op, attributes, {&g}, Where::current()), context.input_meta(0))};
 }
 
@@ -93,7 +93,7 @@ std::vector<Sample> slice_samples() {
 Tensor record_slice(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step, const Where& where) {
   const int64_t size = x.shape()[dim];
   if (start == 0 && end == size && step == 1) return x;
-  const Tensor gathered = gather_dim(x, dim, where);
+  const Tensor gathered = gather_dim("slice", x, dim, where);
   return record(slice_op, SliceAttrs{dim, start, end, step, size}, {&gathered}, where);
 }
 
@@ -146,7 +146,8 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index, Where where) {
                      x.shape().str());
   }
   const int64_t at = index < 0 ? index + size : index;
-  return squeeze(gather_dim(record_slice(x, d, at, at + 1, 1, where), d, where), d, where);
+  const Tensor gathered = gather_dim("select", x, d, where);
+  return squeeze(record_slice(gathered, d, at, at + 1, 1, where), d, where);
 }
 
 Tensor Tensor::slice(int64_t dim, int64_t start, int64_t end, Where where) const {

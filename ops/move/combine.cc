@@ -1,0 +1,26 @@
+#include "ops/move/combine.h"
+
+#include "runtime/client/graph_core.h"
+#include "runtime/client/placement_error.h"
+
+namespace dtorch {
+
+void require_implicit_redistribution(const char* op, const Tensor& x, const Layout& fix, const Where& where) {
+  if (fix == x.layout() || implicit_redistribution_allowed()) return;
+  MatchFailure failure;
+  failure.axis = 0;
+  while (x.layout().placement(failure.axis) == fix.placement(failure.axis)) ++failure.axis;
+  failure.reason = "it combines across a sharded dim, and implicit redistribution is off";
+  failure.fix = {{0, fix}};
+  throw PlacementError(op, {{x.shape(), x.dtype(), x.mesh(), x.layout()}}, std::move(failure), source_line(where));
+}
+
+Layout unsharded_layout(const Tensor& x, int64_t dim) {
+  Placements placements = x.placements();
+  for (Placement& placement : placements) {
+    if (placement.is_shard(dim)) placement = Replicate();
+  }
+  return x.layout().with_placements(placements, x.ndim());
+}
+
+}  // namespace dtorch

@@ -1,0 +1,15 @@
+// Operators that by definition combine across a sharded dim (class (b) of distribution.md) ask here before they
+// redistribute. Shared by the rooms of operators; not for users.
+#pragma once
+#include "runtime/client/tensor.h"
+
+namespace dtorch {
+
+// Throws PlacementError of `op` when set_implicit_redistribution(false) is in force (never in backward). x: the
+// operator's input; fix: its layout with which nothing would have to be combined. Nothing happens when that is x's own.
+void require_implicit_redistribution(const char* op, const Tensor& x, const Layout& fix, const Where& where);
+
+// x's layout with Replicate on the axes that shard `dim`.
+Layout unsharded_layout(const Tensor& x, int64_t dim);
+
+}  // namespace dtorch
