@@ -92,7 +92,10 @@ void KernelStream::execute(PieceRun& run) noexcept {
 void KernelStream::walk(PieceRun& run) {
   if (tables_.size() <= run.graph) tables_.resize(run.graph + 1);
   Table& table = tables_[run.graph];
-  for (const LoweredSpec* spec : run.new_specs) table.specs.push_back(&spec->devices[local_index_]);
+  for (const LoweredSpec* spec : run.new_specs) {
+    if (table.specs.size() <= spec->spec.id) table.specs.resize(size_t{spec->spec.id} + 1);
+    table.specs[spec->spec.id] = &spec->devices[local_index_];
+  }
   if (table.slots.size() < run.num_slots) table.slots.resize(std::max(run.num_slots, 2 * table.slots.size()));
   Call call{run, table};
   for (const Operator& op : run.piece.graph_part.operators) {

@@ -63,7 +63,7 @@ struct PieceRun {
   std::shared_ptr<NodeContext> node;
   Piece piece;
   size_t graph = 0;                             // dense number of the Graph on this node
-  std::vector<const LoweredSpec*> new_specs;    // ids follow those that streams know already
+  std::vector<const LoweredSpec*> new_specs;    // that streams don't know yet
   size_t num_slots = 0;                         // operands of this piece are below
   std::deque<Move> moves;                       // by op_index
   std::deque<FeedUse> feeds;                    // by op_index

@@ -18,7 +18,7 @@ constexpr size_t kMaxSlots = size_t{1} << 26;
 
 struct GraphState {
   size_t number = 0;                                      // dense on this node
-  std::vector<std::unique_ptr<const LoweredSpec>> specs;  // by id
+  std::vector<std::unique_ptr<const LoweredSpec>> specs;  // by id, null where a spec was never needed
 };
 
 struct HostData {
@@ -167,9 +167,12 @@ void SubController::State::take_piece(const Message& message) {
 
 void SubController::State::add_specs(PieceRun& run, GraphState& graph) {
   for (OperatorSpec& spec : run.piece.new_specs) {
-    DTORCH_CHECK(spec.id == graph.specs.size(), "operator specs aren't numbered one after the other");
-    graph.specs.push_back(lower_spec(std::move(spec), local_devices, *node, *backend));
-    run.new_specs.push_back(graph.specs.back().get());
+    // Numbers are dense but for specs whose calls were all dropped; the decoder has bounded them.
+    if (graph.specs.size() <= spec.id) graph.specs.resize(size_t{spec.id} + 1);
+    std::unique_ptr<const LoweredSpec>& lowered = graph.specs[spec.id];
+    DTORCH_CHECK(lowered == nullptr, "an operator spec is defined twice");
+    lowered = lower_spec(std::move(spec), local_devices, *node, *backend);
+    run.new_specs.push_back(lowered.get());
   }
 }
 
@@ -183,7 +186,7 @@ void SubController::State::prepare_calls(PieceRun& run, const GraphState& graph)
   for (size_t i = 0; i < calls.operators.size(); ++i) {
     const Operator& op = calls.operators[i];
     if (op.spec == kReleaseSpec) continue;
-    DTORCH_CHECK(op.spec < graph.specs.size(), "a call of an unknown operator spec");
+    DTORCH_CHECK(op.spec < graph.specs.size() && graph.specs[op.spec] != nullptr, "a call of an unknown operator spec");
     const LoweredSpec& spec = *graph.specs[op.spec];
     if (spec.moves) prepare_move(run, static_cast<uint32_t>(i), transfer++, spec);
     if (spec.uses_feed) prepare_feed(run, op, static_cast<uint32_t>(i), spec);
