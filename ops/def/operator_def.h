@@ -77,7 +77,10 @@ class KernelContext {
   const TensorMeta& input_meta(size_t i) const { return *local_.spec->inputs[i]; }
   const TensorMeta& output_meta(size_t i) const { return *local_.spec->outputs[i]; }
   int64_t device() const { return local_.device; }
-  const Scalar& scalar(size_t i) const { return scalars_[i]; }
+  const Scalar& scalar(size_t i) const {
+    DTORCH_CHECK(i < scalars_.size(), "scalar " + std::to_string(i) + " of a call with " + std::to_string(scalars_.size()));
+    return scalars_[i];
+  }
   // Input i was handed over: its last handle is gone and nobody else reads its storage, so that the kernel may write
   // into it and return it as an output.
   bool may_reuse(size_t i) const { return (operands_[i] & kLastUse) != 0 && inputs_[i].is_sole_owner(); }

@@ -16,7 +16,10 @@ void Acks::finish(Sequence sequence) {
   std::lock_guard lock(mutex_);
   finished_.push_back(sequence);
   --under_way_;
-  if (under_way_ == 0 || sequence < urgent_ || finished_.size() >= kBatch) send();
+  if (under_way_ == 0 || sequence < urgent_ || finished_.size() >= kBatch ||
+      std::chrono::steady_clock::now() - sent_at_ > kBatchFor) {
+    send();
+  }
   if (under_way_ == 0) idle_.notify_all();
 }
 
@@ -41,6 +44,7 @@ void Acks::send() {
   ack.sequences.swap(finished_);
   fill_(ack);
   control_.send(kController, encode(ack));
+  sent_at_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace dtorch

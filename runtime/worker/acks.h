@@ -1,7 +1,8 @@
-// Acks: collects the numbers of finished pieces and sends them to the controller in batches: at once when the controller waits, when
-// nothing else is under way, when a stream is about to sleep, or when eight have gathered. So no acknowledgement waits for an event
-// that may not come. Thread-safe.
+// Acks: collects the numbers of finished pieces and sends them to the controller: at once when the controller waits, when nothing
+// else is under way, when a stream is about to sleep, or when the last message was a while ago; else in batches of eight. So an
+// acknowledgement waits at most for the kernel that is running. Thread-safe.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -14,6 +15,7 @@ namespace dtorch {
 class Acks {
  public:
   static constexpr size_t kBatch = 8;
+  static constexpr std::chrono::microseconds kBatchFor{200};
   // `fill` adds the statistics; any thread.
   Acks(ControlEndpoint& control, std::function<void(Ack&)> fill) : control_(control), fill_(std::move(fill)) {}
 
@@ -37,6 +39,7 @@ class Acks {
   int64_t under_way_ = 0;
   Sequence urgent_ = 0;             // pieces up to this number are acknowledged at once
   bool silent_ = false;
+  std::chrono::steady_clock::time_point sent_at_;
 };
 
 }  // namespace dtorch

@@ -37,7 +37,6 @@ void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, LocalSpec&
   local.action = Action::kKernel;
   local.kernel = backend.kernel_of(*lowered.def);
   local.uses_feed = lowered.uses_feed;
-  // The number of scalars isn't known here; kernels that ask for more than came are refused by the decoder's operator table.
   DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
 }
 

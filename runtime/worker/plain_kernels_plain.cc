@@ -1,3 +1,4 @@
+// plain_kernels.h: values are computed in double or int64_t and rounded once.
 #include "runtime/worker/plain_kernels.h"
 
 #include <cstring>
