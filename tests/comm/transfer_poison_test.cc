@@ -82,6 +82,25 @@ TEST(Poison, ASourceWithoutATextStillFails) {
   for (const auto& [device, delivery] : got) EXPECT_NE(delivery.error, "") << device;
 }
 
+TEST(Fold, GoesInTheOrderOfTheMeshWhereverDevicesAre) {
+  const DeviceMesh mesh("cpu", {4}, {3, 1, 0, 2});
+  const std::map<int64_t, float> values{{3, 1e8F}, {1, -1e8F}, {0, 1.F}, {2, 0.F}};  // reversed, the sum is 0
+  for (int32_t num_nodes : {1, 2, 3, 4}) {
+    Cluster cluster(4, num_nodes);
+    Exchange exchange(meta(mesh, {5}, {Partial(kSum)}), meta(mesh, {5}, {Replicate()}), cluster.binding());
+    for (const auto& [device, value] : values) exchange.set_value(device, filled({5}, value));
+    cluster.submit(exchange, 1);
+    for (int32_t node = 0; node < num_nodes; ++node) cluster.make_ready(exchange, node);
+    EXPECT_TRUE(cluster.wait());
+    for (const auto& [device, delivery] : exchange.deliveries()) {
+      float result[5];
+      ASSERT_EQ(delivery.bytes.size(), sizeof(result));
+      std::memcpy(result, delivery.bytes.data(), sizeof(result));
+      for (float element : result) EXPECT_EQ(element, 1.F) << "device " << device << " of " << num_nodes << " nodes";
+    }
+  }
+}
+
 TEST(NodePlan, ABoxGoesOnceToANodeHoweverManyDevicesTakeIt) {
   const DeviceMesh mesh = init_device_mesh("cpu", {4});
   const TensorMeta* from = meta(mesh, {8, 1000}, {Shard(0)});
