@@ -9,7 +9,7 @@
 #include "io/hdf5_file.h"
 #include "io/slices.h"
 #include "runtime/base/log.h"
-#include "runtime/client/graph.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch::checkpoint {
 namespace {

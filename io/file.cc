@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL  // no library of it to link
 #include <xxhash.h>
 
 #include <algorithm>
