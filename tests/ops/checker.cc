@@ -113,7 +113,6 @@ class SampleRun {
 
   // --- running -----------------------------------------------------------------------------------------------------------------------------
   std::vector<Tensor> call(const std::vector<Tensor>& inputs) const {
-    client().manual_seed(options_.seed);
     manual_seed(options_.seed);
     return sample_.call(inputs);
   }
@@ -167,8 +166,7 @@ class SampleRun {
     try {
       for (const Tensor& output : call(inputs(layouts, false))) reference_.outputs.push_back(output.to_host());
       const std::vector<Tensor> leaves = inputs(layouts, true);
-      const Tensor loss = op_.gradient || op_.placement_class == PlacementClass::kCombines ? loss_of(call(leaves), &reference_.weights)
-                                                                                           : Tensor();
+      const Tensor loss = loss_of(call(leaves), &reference_.weights);
       if (loss.defined()) {
         loss.backward();
         reference_.has_gradients = true;
