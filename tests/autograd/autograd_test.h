@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mesh/redistribute_plan.h"
 #include "ops/ops.h"
 #include "runtime/autograd/backward.h"
 #include "runtime/client/client.h"
@@ -31,6 +32,17 @@ class AutogradTest : public ::testing::Test {
     client_.synchronize();
     const std::vector<std::string> names = runtime_->operators();
     return std::ranges::count(names, op);
+  }
+  // Redistributes so far that move data between devices (slices and the like are local).
+  std::vector<const OperatorSpec*> transfers() {
+    client_.synchronize();
+    std::vector<const OperatorSpec*> found;
+    for (const LoggedRecord& record : runtime_->log()) {
+      if (record.op != "redistribute") continue;
+      const RedistributePlan plan = make_redistribute_plan(record.spec->inputs[0], record.spec->outputs[0]);
+      if (plan.kind == PlanKind::kTransfer) found.push_back(record.spec);
+    }
+    return found;
   }
 
   std::shared_ptr<FakeRuntime> runtime_ = std::make_shared<FakeRuntime>();
