@@ -1,4 +1,5 @@
-// DTorch's public interface, without nn (dtorch/nn.h) and kernels of one's own (dtorch/kernel.h). Includes no header of LibTorch, MPI or CUDA.
+// DTorch's public interface, without nn (dtorch/nn.h) and kernels of one's own (dtorch/kernel.h). Includes no header of
+// LibTorch, MPI or CUDA.
 #pragma once
 #include "mesh/device_mesh.h"
 #include "mesh/dtype.h"

@@ -15,8 +15,8 @@ std::string number_of(size_t i) { return "output " + std::to_string(i); }
 Tensor output_gradient(const Tensor& output, const Tensor* given, size_t i, const Where& where) {
   if (given && given->defined()) {
     if (given->shape() != output.shape()) {
-      throw ShapeError("[backward] the gradient of " + number_of(i) + " has shape " + given->shape().str() + ", the output " +
-                       output.shape().str());
+      throw ShapeError("[backward] the gradient of " + number_of(i) + " has shape " + given->shape().str() +
+                       ", the output " + output.shape().str());
     }
     return given->detach();
   }
@@ -30,19 +30,20 @@ Tensor output_gradient(const Tensor& output, const Tensor* given, size_t i, cons
 void check_outputs(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients) {
   if (outputs.empty()) throw UserError("[backward] no outputs");
   if (!output_gradients.empty() && output_gradients.size() != outputs.size()) {
-    throw UserError("[backward] " + std::to_string(outputs.size()) + " outputs, but " + std::to_string(output_gradients.size()) +
-                    " gradients");
+    throw UserError("[backward] " + std::to_string(outputs.size()) + " outputs, but " +
+                    std::to_string(output_gradients.size()) + " gradients");
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined()) throw UserError("[backward] " + number_of(i) + " is undefined");
     if (!outputs[i].requires_grad()) {
-      throw UserError("[backward] " + number_of(i) + " (" + outputs[i].str() + ") depends on no tensor that needs a gradient");
+      throw UserError("[backward] " + number_of(i) + " (" + outputs[i].str() +
+                      ") depends on no tensor that needs a gradient");
     }
     GraphCore& first = outputs[0].value()->graph();
     GraphCore& own = outputs[i].value()->graph();
     if (&own != &first) {
-      throw GraphError("[backward] outputs are of different Graphs: output 0 of graph " + std::to_string(first.id()) + ", output " +
-                       std::to_string(i) + " of graph " + std::to_string(own.id()));
+      throw GraphError("[backward] outputs are of different Graphs: output 0 of graph " + std::to_string(first.id()) +
+                       ", output " + std::to_string(i) + " of graph " + std::to_string(own.id()));
     }
   }
 }
@@ -67,8 +68,8 @@ std::vector<Segment::Result> walk(const std::vector<Tensor>& outputs, const std:
 
 }  // namespace
 
-void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients, const std::vector<Tensor>& inputs,
-              const BackwardOptions& options, Where where) {
+void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients,
+              const std::vector<Tensor>& inputs, const BackwardOptions& options, Where where) {
   NoGrad no_grad;
   for (const auto& [autograd, gradient] : walk(outputs, output_gradients, inputs, options.retain_graph, where)) {
     Tensor& sum = autograd->pending_grad;
@@ -115,6 +116,8 @@ void Tensor::zero_grad() {
 
 void Tensor::backward(Where where) const { dtorch::backward({*this}, {}, {}, {}, where); }
 
-void Tensor::backward(const Tensor& gradient, Where where) const { dtorch::backward({*this}, {gradient}, {}, {}, where); }
+void Tensor::backward(const Tensor& gradient, Where where) const {
+  dtorch::backward({*this}, {gradient}, {}, {}, where);
+}
 
 }  // namespace dtorch

@@ -42,7 +42,8 @@ Tensor add_gradients(const Tensor& a, const Tensor& b, const Where& where) {
   const Layout joint = with(a.meta(), placements);
   DType dtype = promote(a.dtype(), b.dtype());
   if (joint.has_partial()) dtype = accumulation_dtype(dtype);
-  return add(to(redistribute_call(a, joint, where), dtype, where), to(redistribute_call(b, joint, where), dtype, where), where);
+  return add(to(redistribute_call(a, joint, where), dtype, where), to(redistribute_call(b, joint, where), dtype, where),
+             where);
 }
 
 Tensor reduce_gradient(const Tensor& gradient, const TensorMeta& meta, const Where& where) {

@@ -79,8 +79,9 @@ std::vector<Tensor> Segment::run_node(Work& work) {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined() || !node.inputs[i].autograd) continue;
     if (gradients[i].shape() != node.inputs[i].meta->global_shape) {
-      throw ShapeError(std::string("[gradient of ") + node.name + "] the gradient of input " + std::to_string(i) + " has shape " +
-                       gradients[i].shape().str() + ", the input " + node.inputs[i].meta->global_shape.str());
+      throw ShapeError(std::string("[gradient of ") + node.name + "] the gradient of input " + std::to_string(i) +
+                       " has shape " + gradients[i].shape().str() + ", the input " +
+                       node.inputs[i].meta->global_shape.str());
     }
   }
   return gradients;
@@ -97,7 +98,8 @@ void Segment::run() {
     SourceLineScope line(node.where);
     for (size_t i = 0; i < work.outputs.size(); ++i) {
       const IntrusivePtr<AutogradMeta>& output = work.outputs[i];
-      if (output && (restricted_ ? inputs_.contains(output.get()) : output->retain)) results_.emplace_back(output, work.gradients[i]);
+      if (output && (restricted_ ? inputs_.contains(output.get()) : output->retain))
+        results_.emplace_back(output, work.gradients[i]);
     }
     if (restricted_ && !needed_.contains(&node)) continue;
     const std::vector<Tensor> gradients = run_node(work);

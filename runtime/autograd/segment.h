@@ -22,7 +22,8 @@ class Segment {
   void add_output(const Tensor& output, const Tensor& gradient);
   // Records the gradient operators.
   void run();
-  // Normalised gradients of leaves, of tensors with retain_grad and of the inputs of restrict_to, in the order in which they were complete.
+  // Normalised gradients of leaves, of tensors with retain_grad and of the inputs of restrict_to, in the order in which
+  // they were complete.
   const std::vector<Result>& results() const { return results_; }
 
  private:

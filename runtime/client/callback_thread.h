@@ -1,4 +1,5 @@
-// CallbackThread: runs the callbacks of futures, one after the other, on a thread that starts with the first of them. Thread-safe.
+// CallbackThread: runs the callbacks of futures, one after the other, on a thread that starts with the first of them.
+// Thread-safe.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -29,9 +30,9 @@ class CallbackThread {
  private:
   void run_one(const std::function<void()>& callback);
   std::mutex mutex_;
-  std::thread thread_;          // under mutex_
-  bool stopped_ = false;        // under mutex_
-  std::exception_ptr error_;    // under mutex_
+  std::thread thread_;        // under mutex_
+  bool stopped_ = false;      // under mutex_
+  std::exception_ptr error_;  // under mutex_
   std::atomic<bool> has_error_{false};
   BlockingQueue<std::function<void()>> queue_;
 };

@@ -19,7 +19,7 @@ class Client {
   int64_t num_devices() const;
   int64_t devices() const { return num_devices(); }
   int32_t num_nodes() const;
-  Graph graph() const;           // the default Graph
+  Graph graph() const;  // the default Graph
   Graph new_graph();
   void manual_seed(uint64_t seed) { graph().manual_seed(seed); }
   void flush();
@@ -30,7 +30,8 @@ class Client {
   // False: conversions of class (a) and (b) of distribution.md are refused, except in backward.
   void set_implicit_redistribution(bool on);
   bool stop_requested() const;
-  // Ends all Graphs and waits for their work; throws what failed and wasn't seen by a read. Called by dtorch::run at the end.
+  // Ends all Graphs and waits for their work; throws what failed and wasn't seen by a read. Called by dtorch::run at
+  // the end.
   void close();
 
  private:

@@ -21,8 +21,10 @@ void copy_rows(const Box& box, const std::byte* packed, const Box& region, std::
   Shape index(ndim, 0);
   for (int64_t row = 0; row < rows; ++row) {
     int64_t offset = 0;
-    for (int64_t dim = 0; dim < ndim; ++dim) offset += (box.offset[dim] - region.offset[dim] + index[dim]) * strides[dim];
-    std::memcpy(data + static_cast<size_t>(offset) * item_bytes, packed + static_cast<size_t>(row) * row_bytes, row_bytes);
+    for (int64_t dim = 0; dim < ndim; ++dim)
+      offset += (box.offset[dim] - region.offset[dim] + index[dim]) * strides[dim];
+    std::memcpy(data + static_cast<size_t>(offset) * item_bytes, packed + static_cast<size_t>(row) * row_bytes,
+                row_bytes);
     for (int64_t dim = ndim - 2; dim >= 0; --dim) {
       if (++index[dim] < box.size[dim]) break;
       index[dim] = 0;
@@ -40,8 +42,8 @@ void ReadState::add_box(const Box& box, const std::byte* packed, size_t num_byte
   }
   const size_t item_bytes = static_cast<size_t>(size_of(dtype_));
   if (!fits || num_bytes != static_cast<size_t>(box.num_elements()) * item_bytes) {
-    throw DecodeError("a read of box " + region_.str() + " of " + name_of(dtype_) + " " + shape_.str() + " got box " + box.str() +
-                      " in " + std::to_string(num_bytes) + " bytes");
+    throw DecodeError("a read of box " + region_.str() + " of " + name_of(dtype_) + " " + shape_.str() + " got box " +
+                      box.str() + " in " + std::to_string(num_bytes) + " bytes");
   }
   std::lock_guard lock(mutex_);
   if (done_) return;
@@ -58,7 +60,8 @@ bool ReadState::has_all_data() const {
 void ReadState::complete() {
   std::exception_ptr error;
   if (!has_all_data()) {
-    error = std::make_exception_ptr(InternalError("a read of box " + region_.str() + " was completed without all of its data"));
+    error = std::make_exception_ptr(
+        InternalError("a read of box " + region_.str() + " was completed without all of its data"));
   }
   finish(std::move(error));
 }

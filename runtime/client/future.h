@@ -17,20 +17,22 @@ namespace dtorch {
 // Shared between the client (waits) and the controller (fills box by box, then completes). Thread-safe.
 class ReadState : public RefCounted {
  public:
-  ReadState(Shape shape, DType dtype, Box region) : shape_(std::move(shape)), dtype_(dtype), region_(std::move(region)) {}
+  ReadState(Shape shape, DType dtype, Box region)
+      : shape_(std::move(shape)), dtype_(dtype), region_(std::move(region)) {}
   const Box& region() const { return region_; }  // what is read, in global coordinates
   DType dtype() const { return dtype_; }
   // --- controller's side ---
-  // Copies one box of the value (global coordinates, packed row-major) into the result. Throws DecodeError when it doesn't fit.
+  // Copies one box of the value (global coordinates, packed row-major) into the result. Throws DecodeError when it
+  // doesn't fit.
   void add_box(const Box& box, const std::byte* packed, size_t num_bytes);
   bool has_all_data() const;
-  void complete();                            // the value is good: wake waiters, run callbacks
-  void fail(std::exception_ptr error);        // the first call (complete or fail) wins
+  void complete();                      // the value is good: wake waiters, run callbacks
+  void fail(std::exception_ptr error);  // the first call (complete or fail) wins
   // --- client's side ---
   bool is_ready() const;
   bool wait_for(std::chrono::nanoseconds timeout) const;
-  void wait() const;                          // blocks
-  HostTensor get() const;                     // blocks; rethrows the failure
+  void wait() const;       // blocks
+  HostTensor get() const;  // blocks; rethrows the failure
   // Runs `callback` once, on `post`'s thread, when ready.
   void on_ready(std::function<void()> callback, std::function<void(std::function<void()>)> post);
 
@@ -64,10 +66,11 @@ class TensorFuture {
   bool wait_for(std::chrono::duration<Rep, Period> timeout) const {
     return state().wait_for(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
   }
-  // Blocks. Throws RuntimeFault (operator, device, node, source line) when the value, or anything that it depends on, failed.
+  // Blocks. Throws RuntimeFault (operator, device, node, source line) when the value, or anything that it depends on,
+  // failed.
   HostTensor get() const { return state().get(); }
-  // Runs `callback(value)` on the client's callback thread when the value is there. An exception of the callback, and a failed
-  // read, surface at the next read or flush of the program.
+  // Runs `callback(value)` on the client's callback thread when the value is there. An exception of the callback, and a
+  // failed read, surface at the next read or flush of the program.
   void then(std::function<void(const HostTensor&)> callback) const;
 
  private:

@@ -12,7 +12,8 @@ struct Dying {
 constinit thread_local Dying dying;
 
 const Value& saved_value(const IntrusivePtr<Value>& value, const char* node, const char* what, size_t i) {
-  DTORCH_CHECK(value, std::string("gradient of ") + node + " reads " + what + " " + std::to_string(i) + ", which isn't saved");
+  DTORCH_CHECK(value,
+               std::string("gradient of ") + node + " reads " + what + " " + std::to_string(i) + ", which isn't saved");
   return *value;
 }
 
@@ -24,7 +25,8 @@ void counted_release(AutogradMeta* object) {
 }
 
 void counted_add_ref(GradNode* object) { object->add_ref(); }
-// A node's inputs hold the nodes before it: those that die with it wait in a list, so that a long tape needs no deep stack.
+// A node's inputs hold the nodes before it: those that die with it wait in a list, so that a long tape needs no deep
+// stack.
 void counted_release(GradNode* object) {
   if (!object->drop_ref()) return;
   object->next_dying = dying.first;
@@ -48,8 +50,8 @@ Tensor GradientContext::output(size_t i) const {
   return Tensor(node_.outputs[i].value, {});
 }
 
-void set_custom_gradient(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs, CustomGradientFn gradient,
-                         Where where) {
+void set_custom_gradient(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                         CustomGradientFn gradient, Where where) {
   bool needed = false;
   for (const Tensor& input : inputs) needed |= input.defined() && input.requires_grad();
   if (!grad_enabled() || !needed || outputs.empty()) return;

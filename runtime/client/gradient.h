@@ -1,5 +1,5 @@
-// The tape's entries. record() appends a GradNode for every operator with an input that needs a gradient (and gradients on);
-// runtime/autograd walks them.
+// The tape's entries. record() appends a GradNode for every operator with an input that needs a gradient (and gradients
+// on); runtime/autograd walks them.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,44 +18,45 @@ class AutogradMeta : public RefCounted {
  public:
   AutogradMeta() = default;
   AutogradMeta(IntrusivePtr<GradNode> producer, uint32_t index) : node(std::move(producer)), output_index(index) {}
-  IntrusivePtr<GradNode> node;   // null: a leaf
+  IntrusivePtr<GradNode> node;  // null: a leaf
   uint32_t output_index = 0;
-  bool retain = false;           // keep the gradient although not a leaf
-  Tensor pending_grad;           // accumulated; may be Partial until read (training.md)
+  bool retain = false;               // keep the gradient although not a leaf
+  Tensor pending_grad;               // accumulated; may be Partial until read (training.md)
   const TensorMeta* meta = nullptr;  // of the tensor this belongs to (placements that grad() reports)
 };
 
 class GradNode : public RefCounted {
  public:
-  const OperatorDef* op = nullptr;           // null: custom
+  const OperatorDef* op = nullptr;  // null: custom
   const char* name = "";
-  std::shared_ptr<const void> attributes;    // decoded
+  std::shared_ptr<const void> attributes;  // decoded
   std::vector<Scalar> scalars;
   struct Input {
     const TensorMeta* meta = nullptr;
-    IntrusivePtr<Value> value;               // null unless saved
-    IntrusivePtr<AutogradMeta> autograd;     // null: needs no gradient
+    IntrusivePtr<Value> value;            // null unless saved
+    IntrusivePtr<AutogradMeta> autograd;  // null: needs no gradient
   };
   struct Output {
     const TensorMeta* meta = nullptr;
-    IntrusivePtr<Value> value;               // null unless saved
+    IntrusivePtr<Value> value;  // null unless saved
   };
   std::vector<Input> inputs;
   std::vector<Output> outputs;
-  CustomGradientFn custom;                   // of a composite with a gradient of its own
-  uint64_t order = 0;                        // grows along the tape
+  CustomGradientFn custom;  // of a composite with a gradient of its own
+  uint64_t order = 0;       // grows along the tape
   SourceLine where;
-  bool released = false;                     // backward ran without retain_graph
-  GradNode* next_dying = nullptr;            // counted_release: long tapes go without recursion
+  bool released = false;           // backward ran without retain_graph
+  GradNode* next_dying = nullptr;  // counted_release: long tapes go without recursion
 };
 
 // What a gradient function sees.
 class GradientContext {
  public:
-  GradientContext(const GradNode& node, std::span<const Tensor> grad_outputs) : node_(node), grad_outputs_(grad_outputs) {}
+  GradientContext(const GradNode& node, std::span<const Tensor> grad_outputs)
+      : node_(node), grad_outputs_(grad_outputs) {}
   size_t num_inputs() const { return node_.inputs.size(); }
   size_t num_outputs() const { return node_.outputs.size(); }
-  Tensor input(size_t i) const;    // without autograd; internal error when it wasn't saved
+  Tensor input(size_t i) const;  // without autograd; internal error when it wasn't saved
   Tensor output(size_t i) const;
   const TensorMeta& input_meta(size_t i) const { return *node_.inputs[i].meta; }
   const TensorMeta& output_meta(size_t i) const { return *node_.outputs[i].meta; }
@@ -73,10 +74,10 @@ class GradientContext {
   std::span<const Tensor> grad_outputs_;
 };
 
-// Gives `outputs` (computed without gradients) a gradient function of their own with respect to `inputs`, when gradients are on and
-// an input needs one. saved: values the function captures itself.
-void set_custom_gradient(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs, CustomGradientFn gradient,
-                         Where where = Where::current());
+// Gives `outputs` (computed without gradients) a gradient function of their own with respect to `inputs`, when
+// gradients are on and an input needs one. saved: values the function captures itself.
+void set_custom_gradient(const char* name, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                         CustomGradientFn gradient, Where where = Where::current());
 
 // No gradients are recorded in its scope (this thread).
 class NoGrad {

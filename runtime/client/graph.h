@@ -52,7 +52,8 @@ GraphCore& current_graph();  // throws GraphError outside of dtorch::run
 // Operators that combine across shards inside their own plan (class (b) of distribution.md) ask this before they do so.
 bool implicit_redistribution_allowed();
 
-// The first source line set on a thread wins until its scope ends: an operator recorded inside a layer reports the user's line.
+// The first source line set on a thread wins until its scope ends: an operator recorded inside a layer reports the
+// user's line.
 class SourceScope {
  public:
   explicit SourceScope(const Where& where);

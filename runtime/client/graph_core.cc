@@ -44,7 +44,8 @@ bool GraphCore::belongs_to_this_thread() {
 void GraphCore::check_usable() {
   if (!belongs_to_this_thread()) {
     throw GraphError("graph " + std::to_string(id()) +
-                     " is driven by another thread; a Graph belongs to the first thread that uses it (client.new_graph() makes one more)");
+                     " is driven by another thread; a Graph belongs to the first thread that uses it "
+                     "(client.new_graph() makes one more)");
   }
   if (closed_.load(std::memory_order_relaxed) || link_->failed.load(std::memory_order_acquire)) throw_ended();
 }
@@ -65,7 +66,12 @@ void GraphCore::append(const OperatorSpec* spec, std::span<const OperandId> inpu
   if (side_waiting_.load(std::memory_order_acquire)) drain_side_queue();
   if (pending_releases_.size() > kMaxRidingReleases) write_releases();
   DTORCH_CHECK(scalars.size() <= 0xFF, "too many scalars");
-  write({.spec = spec, .payload = payload.get(), .where = where, .inputs = inputs, .outputs = outputs, .releases = pending_releases_,
+  write({.spec = spec,
+         .payload = payload.get(),
+         .where = where,
+         .inputs = inputs,
+         .outputs = outputs,
+         .releases = pending_releases_,
          .scalars = scalars});
 }
 

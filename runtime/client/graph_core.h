@@ -1,5 +1,5 @@
-// GraphCore: the client's side of a Graph: operand slots, inference cache, specs, random state and the producer's end of the ring.
-// Everything but release() belongs to the Graph's user thread: the first thread that records into it.
+// GraphCore: the client's side of a Graph: operand slots, inference cache, specs, random state and the producer's end
+// of the ring. Everything but release() belongs to the Graph's user thread: the first thread that records into it.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -36,7 +36,8 @@ class GraphCore : public RefCounted {
   GraphLink& link() const { return *link_; }
   InferenceCache& cache() { return cache_; }
 
-  // Throws GraphError on a thread that isn't the user thread or after close(), and the executor's failure when it has ended.
+  // Throws GraphError on a thread that isn't the user thread or after close(), and the executor's failure when it has
+  // ended.
   void check_usable();
   // Throws (and forgets) what a callback has thrown.
   void throw_callback_error() { client_->callbacks->throw_error(); }
@@ -49,7 +50,8 @@ class GraphCore : public RefCounted {
               std::span<const Scalar> scalars, IntrusivePtr<RecordPayload> payload, const SourceLine& where);
   // Ends the current subgraph; doesn't wait. With `barrier`: completed when everything before it is acknowledged.
   void flush(IntrusivePtr<ReadState> barrier = {});
-  // Ends the stream and waits for its work; take_failure() tells what failed. The Graph is unusable afterwards. Idempotent.
+  // Ends the stream and waits for its work; take_failure() tells what failed. The Graph is unusable afterwards.
+  // Idempotent.
   void close() noexcept;
   // The first failure that nobody has read, or the executor's own; null when there is none. Each is given once.
   std::exception_ptr take_failure();

@@ -22,13 +22,15 @@ void print_element(std::ostream& out, const T& value) {
 }  // namespace
 
 HostTensor::HostTensor(Shape shape, DType dtype)
-    : shape_(shape), dtype_(dtype), bytes_(std::make_shared<std::vector<std::byte>>(static_cast<size_t>(num_bytes()))) {}
+    : shape_(shape),
+      dtype_(dtype),
+      bytes_(std::make_shared<std::vector<std::byte>>(static_cast<size_t>(num_bytes()))) {}
 
 HostTensor::HostTensor(Shape shape, DType dtype, std::shared_ptr<std::vector<std::byte>> bytes)
     : shape_(shape), dtype_(dtype), bytes_(std::move(bytes)) {
   if (!bytes_ || static_cast<int64_t>(bytes_->size()) != num_bytes()) {
-    throw ShapeError("[HostTensor] shape " + shape_.str() + " of " + name_of(dtype_) + " needs " + std::to_string(num_elements()) +
-                     " values (" + std::to_string(num_bytes()) + " bytes), got " +
+    throw ShapeError("[HostTensor] shape " + shape_.str() + " of " + name_of(dtype_) + " needs " +
+                     std::to_string(num_elements()) + " values (" + std::to_string(num_bytes()) + " bytes), got " +
                      std::to_string(bytes_ ? static_cast<int64_t>(bytes_->size()) / size_of(dtype_) : 0));
   }
 }

@@ -1,4 +1,5 @@
-// HostTensor: a whole tensor in this process's memory, row-major: what reads return and from_host takes. Copies share the bytes.
+// HostTensor: a whole tensor in this process's memory, row-major: what reads return and from_host takes. Copies share
+// the bytes.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -16,7 +17,8 @@ class HostTensor {
   HostTensor() = default;
   // Zero-filled.
   HostTensor(Shape shape, DType dtype);
-  HostTensor(Shape shape, DType dtype, std::shared_ptr<std::vector<std::byte>> bytes);  // throws ShapeError on a wrong size
+  HostTensor(Shape shape, DType dtype,
+             std::shared_ptr<std::vector<std::byte>> bytes);  // throws ShapeError on a wrong size
   // Throws ShapeError when the number of values isn't that of the shape.
   template <class T>
   static HostTensor of(Shape shape, const std::vector<T>& values);

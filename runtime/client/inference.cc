@@ -30,8 +30,9 @@ bool same(const Inference& entry, const InferenceKey& key, uint64_t hash) {
 }
 
 // The output layouts; fills `conversions` when the inputs must be converted first.
-std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& context, std::span<const OutputMeta> outputs,
-                                  const SourceLine& where, std::vector<Conversion>* conversions) {
+std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& context,
+                                  std::span<const OutputMeta> outputs, const SourceLine& where,
+                                  std::vector<Conversion>* conversions) {
   const OperatorDef& op = *key.op;
   if (!key.output_layouts.empty() || outputs.empty()) {
     DTORCH_CHECK(key.output_layouts.size() == outputs.size(), std::string(op.name) + ": one layout an output");
@@ -86,7 +87,8 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
     std::vector<Layout> layouts = infer_layouts(key, context, outputs, where, &entry->conversions);
     if (entry->conversions.empty()) {
       std::vector<const TensorMeta*> metas;
-      for (size_t i = 0; i < outputs.size(); ++i) metas.push_back(intern_meta(outputs[i].global_shape, outputs[i].dtype, layouts[i]));
+      for (size_t i = 0; i < outputs.size(); ++i)
+        metas.push_back(intern_meta(outputs[i].global_shape, outputs[i].dtype, layouts[i]));
       entry->spec = spec_for(*key.op, entry->attributes, key.inputs, std::move(metas));
     }
   } catch (const PlacementError&) {
@@ -111,10 +113,12 @@ void InferenceCache::insert(const Inference* entry) {
 }
 
 const OperatorSpec* InferenceCache::spec_for(const OperatorDef& op, const std::string& attributes,
-                                             std::span<const TensorMeta* const> inputs, std::vector<const TensorMeta*> outputs) {
+                                             std::span<const TensorMeta* const> inputs,
+                                             std::vector<const TensorMeta*> outputs) {
   if (op.index >= specs_by_op_.size()) specs_by_op_.resize(op.index + size_t{1});
   for (const OperatorSpec* spec : specs_by_op_[op.index]) {
-    if (spec->attributes == attributes && std::ranges::equal(spec->inputs, inputs) && spec->outputs == outputs) return spec;
+    if (spec->attributes == attributes && std::ranges::equal(spec->inputs, inputs) && spec->outputs == outputs)
+      return spec;
   }
   auto spec = std::make_unique<OperatorSpec>();
   spec->id = static_cast<uint32_t>(specs_.size());

@@ -1,5 +1,6 @@
-// What a call means, worked out once: InferenceCache maps (operator, attributes, input metas, given layouts, conversion policy) to the
-// call's spec or to the conversions that it needs first. A hit allocates nothing. One a Graph; used by its user thread.
+// What a call means, worked out once: InferenceCache maps (operator, attributes, input metas, given layouts, conversion
+// policy) to the call's spec or to the conversions that it needs first. A hit allocates nothing. One a Graph; used by
+// its user thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,16 +29,16 @@ struct Inference {
   std::vector<Layout> output_layouts;
   ConversionPolicy policy = ConversionPolicy::kLocal;
 
-  std::shared_ptr<const void> decoded;    // attributes
-  std::vector<Conversion> conversions;    // to do first; then the call is another one and `spec` is null
+  std::shared_ptr<const void> decoded;  // attributes
+  std::vector<Conversion> conversions;  // to do first; then the call is another one and `spec` is null
   const OperatorSpec* spec = nullptr;
 };
 
 class InferenceCache {
  public:
   InferenceCache();
-  // Throws ShapeError, DTypeError, MeshError or PlacementError (with `where`) when the call is illegal; nothing is kept then. What it
-  // returns lives as long as the cache.
+  // Throws ShapeError, DTypeError, MeshError or PlacementError (with `where`) when the call is illegal; nothing is kept
+  // then. What it returns lives as long as the cache.
   const Inference& get(const InferenceKey& key, const SourceLine& where);
   size_t num_entries() const { return entries_.size(); }
   size_t num_specs() const { return specs_.size(); }
@@ -47,8 +48,8 @@ class InferenceCache {
 
  private:
   const Inference& add(const InferenceKey& key, uint64_t hash, const SourceLine& where);
-  const OperatorSpec* spec_for(const OperatorDef& op, const std::string& attributes, std::span<const TensorMeta* const> inputs,
-                               std::vector<const TensorMeta*> outputs);
+  const OperatorSpec* spec_for(const OperatorDef& op, const std::string& attributes,
+                               std::span<const TensorMeta* const> inputs, std::vector<const TensorMeta*> outputs);
   void insert(const Inference* entry);
 
   std::vector<std::unique_ptr<Inference>> entries_;

@@ -15,14 +15,15 @@ void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> in
 PlacementError placement_error(const OperatorDef& op, std::span<const TensorMeta* const> inputs, MatchFailure failure,
                                const SourceLine& where);
 
-// For rules that see all axes at once: the redistribute of one input that makes the call legal and moves the fewest bytes, found by
-// replacing Shards (and Partials) of subsets of axes by Replicate. Empty when there is none.
-std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layouts, std::span<const OutputMeta> outputs);
+// For rules that see all axes at once: the redistribute of one input that makes the call legal and moves the fewest
+// bytes, found by replacing Shards (and Partials) of subsets of axes by Replicate. Empty when there is none.
+std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layouts,
+                                     std::span<const OutputMeta> outputs);
 
-// Inside a handler of UserError: rethrows it (its type kept for Shape, DType, Mesh and KeyError) with the call's inputs, attributes and
-// source line added to the message.
-[[noreturn]] void rethrow_with_call(const OperatorDef& op, const std::string& attributes, std::span<const TensorMeta* const> inputs,
-                                    const SourceLine& where);
+// Inside a handler of UserError: rethrows it (its type kept for Shape, DType, Mesh and KeyError) with the call's
+// inputs, attributes and source line added to the message.
+[[noreturn]] void rethrow_with_call(const OperatorDef& op, const std::string& attributes,
+                                    std::span<const TensorMeta* const> inputs, const SourceLine& where);
 
 // x.redistribute({Replicate(), Shard(0)}), with .order when it isn't the default; with `mesh` when that is another one.
 std::string redistribute_text(const Layout& layout, const std::string& tensor);

@@ -1,5 +1,5 @@
-// The stream between a Graph's user thread (producer) and its EagerGraphExecutor (consumer): 64-byte cells in a preallocated ring.
-// A record is one cell, and continuation cells when operands or scalars don't fit.
+// The stream between a Graph's user thread (producer) and its EagerGraphExecutor (consumer): 64-byte cells in a
+// preallocated ring. A record is one cell, and continuation cells when operands or scalars don't fit.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace dtorch {
 
-// kFlush ends the current subgraph; with payload->read (a barrier: it reads nothing) the executor completes it when everything before it is
-// acknowledged. kClose is a Graph's last record.
+// kFlush ends the current subgraph; with payload->read (a barrier: it reads nothing) the executor completes it when
+// everything before it is acknowledged. kClose is a Graph's last record.
 enum class RecordKind : uint8_t { kOperator = 1, kFlush, kClose };
 
 // What a read or from_host record carries besides operands; ownership of one reference passes to the consumer.
@@ -28,8 +28,8 @@ struct RecordPayload : RefCounted {
   virtual ~RecordPayload() = default;
 };
 
-// Words of a record in order: inputs, outputs, operands released before this operator; then (8-byte aligned, in the following
-// cells) scalars. kInlineOperands of them fit in the first cell.
+// Words of a record in order: inputs, outputs, operands released before this operator; then (8-byte aligned, in the
+// following cells) scalars. kInlineOperands of them fit in the first cell.
 inline constexpr size_t kInlineOperands = 6;
 struct alignas(64) RecordCell {
   RecordKind kind;
@@ -38,16 +38,16 @@ struct alignas(64) RecordCell {
   uint16_t num_outputs;
   uint16_t num_releases;
   uint32_t line;
-  uint32_t num_cells;          // of the whole record, this one included
-  const char* file;            // static storage
-  const OperatorSpec* spec;    // null for a record that only releases
-  RecordPayload* payload;      // null, or one owned reference
+  uint32_t num_cells;        // of the whole record, this one included
+  const char* file;          // static storage
+  const OperatorSpec* spec;  // null for a record that only releases
+  RecordPayload* payload;    // null, or one owned reference
   uint32_t operands[kInlineOperands];
 };
 static_assert(sizeof(RecordCell) == 64);
 
 struct ContinuationCell {
-  uint64_t words[8];           // operands packed two a word, then scalars one a word
+  uint64_t words[8];  // operands packed two a word, then scalars one a word
 };
 static_assert(sizeof(ContinuationCell) == 64);
 
@@ -62,13 +62,14 @@ struct GraphLink {
   SpscRing<Cell> ring;
   std::atomic<bool> failed{false};  // the executor has ended with an error; details in `failure`
   std::mutex failure_mutex;
-  std::exception_ptr failure;       // under failure_mutex
-  // The first operator's failure that no read has delivered; set by the executor, taken by the client's synchronize and close. Under
-  // failure_mutex.
+  std::exception_ptr failure;  // under failure_mutex
+  // The first operator's failure that no read has delivered; set by the executor, taken by the client's synchronize and
+  // close. Under failure_mutex.
   std::exception_ptr unread_failure;
 };
 
-// What the client needs of the rest of the system. Implemented by runtime/launch over the Main-Controller; methods are thread-safe.
+// What the client needs of the rest of the system. Implemented by runtime/launch over the Main-Controller; methods are
+// thread-safe.
 struct RuntimeStats {
   int64_t operators = 0, pieces = 0, control_messages = 0, control_bytes = 0;
   int64_t data_messages = 0, data_bytes = 0, kernels_run = 0, reads = 0;

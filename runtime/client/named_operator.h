@@ -1,4 +1,5 @@
-// An operator that the client itself calls, found by its name in the registry. Private to this room and runtime/autograd.
+// An operator that the client itself calls, found by its name in the registry. Private to this room and
+// runtime/autograd.
 #pragma once
 #include <atomic>
 #include <string>

@@ -22,12 +22,12 @@ std::string axis_text(const std::vector<PlacementError::Input>& inputs, int64_t 
 }
 
 std::string input_line(size_t number, const Shape& shape, DType dtype, const Layout& layout) {
-  return "\n  input " + std::to_string(number) + ": " + name_of(dtype) + " " + shape.str() + " " + layout.str() + " on " +
-         layout.mesh().sizes_str();
+  return "\n  input " + std::to_string(number) + ": " + name_of(dtype) + " " + shape.str() + " " + layout.str() +
+         " on " + layout.mesh().sizes_str();
 }
 
-std::string message_of(const std::string& op, const std::vector<PlacementError::Input>& inputs, const MatchFailure& failure,
-                       const SourceLine& where) {
+std::string message_of(const std::string& op, const std::vector<PlacementError::Input>& inputs,
+                       const MatchFailure& failure, const SourceLine& where) {
   const std::string axis = axis_text(inputs, failure.axis);
   std::string text = "[" + op + "] no legal placement";
   if (!axis.empty()) text += axis.starts_with("axis ") ? " on " + axis : " on axis " + axis;
@@ -67,7 +67,8 @@ std::string redistribute_text(const Layout& layout, const std::string& tensor) {
 PlacementError placement_error(const OperatorDef& op, std::span<const TensorMeta* const> inputs, MatchFailure failure,
                                const SourceLine& where) {
   std::vector<PlacementError::Input> described;
-  for (const TensorMeta* meta : inputs) described.push_back({meta->global_shape, meta->dtype, meta->layout.mesh(), meta->layout});
+  for (const TensorMeta* meta : inputs)
+    described.push_back({meta->global_shape, meta->dtype, meta->layout.mesh(), meta->layout});
   return {op.name, std::move(described), std::move(failure), where};
 }
 
@@ -76,12 +77,14 @@ void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> in
   for (size_t i = 1; i < inputs.size(); ++i) {
     const DeviceMesh& other = inputs[i]->layout.mesh();
     if (other == first) continue;
-    throw MeshError(std::string("[") + op.name + "] inputs are on different meshes: input 0 on " + first.str() + ", input " +
-                    std::to_string(i) + " on " + other.str() + "; redistribute(mesh, placements) moves one");
+    throw MeshError(std::string("[") + op.name + "] inputs are on different meshes: input 0 on " + first.str() +
+                    ", input " + std::to_string(i) + " on " + other.str() +
+                    "; redistribute(mesh, placements) moves one");
   }
 }
 
-std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layouts, std::span<const OutputMeta> outputs) {
+std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layouts,
+                                     std::span<const OutputMeta> outputs) {
   std::vector<Conversion> best;
   int64_t best_bytes = 0;
   for (size_t input = 0; input < context.inputs.size(); ++input) {
@@ -110,7 +113,8 @@ std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layou
 void rethrow_with_call(const OperatorDef& op, const std::string& attributes, std::span<const TensorMeta* const> inputs,
                        const SourceLine& where) {
   std::string context;
-  for (size_t i = 0; i < inputs.size(); ++i) context += input_line(i, inputs[i]->global_shape, inputs[i]->dtype, inputs[i]->layout);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    context += input_line(i, inputs[i]->global_shape, inputs[i]->dtype, inputs[i]->layout);
   if (!attributes.empty()) context += "\n  attributes: " + op.attributes.print(attributes);
   context += "\n  called at " + where.str();
   try {

@@ -20,7 +20,7 @@ class PlacementError : public UserError {
 
   const std::string& op() const { return op_; }
   const std::vector<Input>& inputs() const { return inputs_; }
-  const std::string& axis() const { return axis_; }                 // its name, or "axis 1"; "" when no single axis failed
+  const std::string& axis() const { return axis_; }  // its name, or "axis 1"; "" when no single axis failed
   const std::string& reason() const { return failure_.reason; }
   const std::vector<std::string>& legal_rows() const { return failure_.legal_rows; }
   // The cheapest redistributes that make the call legal: in words, and to execute (input number and layout).

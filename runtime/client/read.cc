@@ -1,3 +1,4 @@
+// Tensor's reads: to_host and its relatives, item.
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/named_operator.h"
@@ -18,7 +19,8 @@ TensorFuture record_read(const Tensor& tensor, const Box& region, int64_t device
   const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(next_host_data_number())), Scalar::of_int(device)};
   const Tensor* input = &tensor;
   payload->add_ref();  // the call's
-  record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {}, where);
+  record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {},
+              where);
   if (!op.ends_subgraph) graph.flush();
   return future;
 }
@@ -55,8 +57,8 @@ HostTensor Tensor::to_host_local(int64_t device, Where where) const {
 
 HostTensor Tensor::item_host(Where where) const {
   if (numel() != 1) {
-    throw ShapeError("[item] needs a tensor with one element, this one has " + std::to_string(numel()) + ", shape " + shape().str() +
-                     "; to_host() reads all of them\n  called at " + source_line(where).str());
+    throw ShapeError("[item] needs a tensor with one element, this one has " + std::to_string(numel()) + ", shape " +
+                     shape().str() + "; to_host() reads all of them\n  called at " + source_line(where).str());
   }
   return to_host(where);
 }

@@ -8,7 +8,8 @@
 namespace dtorch {
 namespace {
 
-// Buffers of one call, kept by the thread so that a call allocates nothing; a call nested in another (a conversion) has its own.
+// Buffers of one call, kept by the thread so that a call allocates nothing; a call nested in another (a conversion) has
+// its own.
 struct CallScratch {
   std::vector<const TensorMeta*> metas;
   std::vector<OperandId> inputs;
@@ -42,15 +43,16 @@ GraphCore& graph_of(const RecordCall& call, const SourceLine& where) {
   if (call.inputs.empty()) return current_graph();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.inputs[i]->defined()) continue;
-    throw UserError(std::string("[") + call.op.name + "] input " + std::to_string(i) + " is undefined (a default-constructed Tensor)\n" +
-                    "  called at " + where.str());
+    throw UserError(std::string("[") + call.op.name + "] input " + std::to_string(i) +
+                    " is undefined (a default-constructed Tensor)\n" + "  called at " + where.str());
   }
   GraphCore& first = call.inputs[0]->value()->graph();
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     GraphCore& other = call.inputs[i]->value()->graph();
     if (&other == &first) continue;
-    throw GraphError(std::string("[") + call.op.name + "] inputs are of different Graphs: input 0 of graph " + std::to_string(first.id()) +
-                     ", input " + std::to_string(i) + " of graph " + std::to_string(other.id()) +
+    throw GraphError(std::string("[") + call.op.name + "] inputs are of different Graphs: input 0 of graph " +
+                     std::to_string(first.id()) + ", input " + std::to_string(i) + " of graph " +
+                     std::to_string(other.id()) +
                      "; values pass between Graphs by to_host() and from_host()\n  called at " + where.str());
   }
   return first;
@@ -91,13 +93,13 @@ void append_to_tape(const RecordCall& call, const Inference& inference, GraphCor
   }
 }
 
-void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload, GraphCore& graph, std::span<Tensor> outputs,
-                    const SourceLine& line, const Where& where, bool converted) {
+void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload, GraphCore& graph,
+                    std::span<Tensor> outputs, const SourceLine& line, const Where& where, bool converted) {
   ScratchUse use;
   CallScratch& scratch = *use;
   for (const Tensor* input : call.inputs) scratch.metas.push_back(input->value()->meta());
-  const Inference& inference =
-      graph.cache().get({&call.op, call.attributes, scratch.metas, call.output_layouts, conversion_policy(graph)}, line);
+  const Inference& inference = graph.cache().get(
+      {&call.op, call.attributes, scratch.metas, call.output_layouts, conversion_policy(graph)}, line);
   if (!inference.conversions.empty()) {
     DTORCH_CHECK(!converted, std::string(call.op.name) + ": conversions of converted inputs");
     std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
@@ -108,20 +110,23 @@ void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload,
       kept.push_back(redistribute_call(*input, conversion.layout, where));
       input = &kept.back();
     }
-    record_checked({call.op, call.attributes, inputs, call.scalars, call.output_layouts}, std::move(payload), graph, outputs, line, where,
-                   true);
+    record_checked({call.op, call.attributes, inputs, call.scalars, call.output_layouts}, std::move(payload), graph,
+                   outputs, line, where, true);
     return;
   }
   const OperatorSpec& spec = *inference.spec;
-  DTORCH_CHECK(outputs.size() == spec.outputs.size(), std::string(call.op.name) + ": " + std::to_string(outputs.size()) +
-                                                          " outputs asked for, inferred are " + std::to_string(spec.outputs.size()));
+  DTORCH_CHECK(outputs.size() == spec.outputs.size(),
+               std::string(call.op.name) + ": " + std::to_string(outputs.size()) + " outputs asked for, inferred are " +
+                   std::to_string(spec.outputs.size()));
   for (const Tensor* input : call.inputs) scratch.inputs.push_back(input->value()->slot());
   for (size_t i = 0; i < outputs.size(); ++i) scratch.outputs.push_back(graph.take_slot());
   graph.append(&spec, scratch.inputs, scratch.outputs, call.scalars, std::move(payload), line);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i] = Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), scratch.outputs[i], spec.outputs[i]), {});
+    outputs[i] =
+        Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), scratch.outputs[i], spec.outputs[i]), {});
   }
-  if (grad_enabled() && call.op.gradient && any_needs_gradient(call.inputs)) append_to_tape(call, inference, graph, outputs, line);
+  if (grad_enabled() && call.op.gradient && any_needs_gradient(call.inputs))
+    append_to_tape(call, inference, graph, outputs, line);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// How a record lies in the cells of a Graph's ring (link.h): the client writes with write_record, the executor reads with RecordReader.
-// Words in order: inputs, outputs, released operands (the first kInlineOperands of them in the head cell, the others packed in the
-// following cells), then scalars, 8-byte aligned. Unused bytes are 0, so that equal records are equal as bytes.
+// How a record lies in the cells of a Graph's ring (link.h): the client writes with write_record, the executor reads
+// with RecordReader. Words in order: inputs, outputs, released operands (the first kInlineOperands of them in the head
+// cell, the others packed in the following cells), then scalars, 8-byte aligned. Unused bytes are 0, so that equal
+// records are equal as bytes.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -17,8 +18,8 @@ inline constexpr size_t kWordsInCell = sizeof(ContinuationCell) / sizeof(uint64_
 
 struct RecordContent {
   RecordKind kind = RecordKind::kOperator;
-  const OperatorSpec* spec = nullptr;   // null: the record only releases, flushes or closes
-  RecordPayload* payload = nullptr;     // null, or one reference that goes to the consumer
+  const OperatorSpec* spec = nullptr;  // null: the record only releases, flushes or closes
+  RecordPayload* payload = nullptr;    // null, or one reference that goes to the consumer
   SourceLine where = {};
   std::span<const OperandId> inputs = {};
   std::span<const OperandId> outputs = {};
@@ -32,7 +33,8 @@ inline size_t record_cells(size_t num_operands, size_t num_scalars) {
   return 1 + (words + kWordsInCell - 1) / kWordsInCell;
 }
 
-// Producer. Blocks while the ring is full. False (and nothing written, the payload still the caller's) when the consumer has closed it.
+// Producer. Blocks while the ring is full. False (and nothing written, the payload still the caller's) when the
+// consumer has closed it.
 inline bool write_record(SpscRing<Cell>& ring, const RecordContent& content) {
   size_t num_operands = content.inputs.size() + content.outputs.size() + content.releases.size();
   size_t num_cells = record_cells(num_operands, content.scalars.size());
@@ -109,7 +111,8 @@ class RecordReader {
   std::span<const Scalar> scalars() const { return scalars_; }
   size_t num_cells() const { return head_->num_cells; }
   bool has_payload() const { return head_->payload != nullptr; }
-  // The record's payload with its reference; null when there is none. Call it once a record (a payload that isn't taken leaks).
+  // The record's payload with its reference; null when there is none. Call it once a record (a payload that isn't taken
+  // leaks).
   IntrusivePtr<RecordPayload> take_payload() const {
     IntrusivePtr<RecordPayload> payload(head_->payload);
     if (payload) payload->drop_ref();  // the ring's own reference; the handle holds another

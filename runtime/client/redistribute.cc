@@ -1,3 +1,4 @@
+// Tensor's redistribute and its relatives.
 #include "runtime/client/redistribute_call.h"
 
 #include "runtime/client/named_operator.h"
@@ -10,8 +11,9 @@ Tensor redistribute_call(const Tensor& tensor, const Layout& layout, const Where
   if (tensor.layout() == layout) return tensor;
   Tensor result;
   const Tensor* input = &tensor;
-  record_call({.op = redistribute_operator.get(), .attributes = {}, .inputs = {&input, 1}, .output_layouts = {&layout, 1}}, {&result, 1},
-              where);
+  record_call(
+      {.op = redistribute_operator.get(), .attributes = {}, .inputs = {&input, 1}, .output_layouts = {&layout, 1}},
+      {&result, 1}, where);
   return result;
 }
 
@@ -20,13 +22,16 @@ Tensor Tensor::redistribute(const Layout& layout, Where where) const {
   return redistribute_call(*this, Layout(layout.mesh(), layout.placements(), ndim(), layout.shard_order()), where);
 }
 
-Tensor Tensor::redistribute(const Placements& placements, Where where) const { return redistribute(placements, {}, where); }
+Tensor Tensor::redistribute(const Placements& placements, Where where) const {
+  return redistribute(placements, {}, where);
+}
 
 Tensor Tensor::redistribute(const Placements& placements, const RedistributeOptions& options, Where where) const {
   return redistribute(mesh(), placements, options, where);
 }
 
-Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, const RedistributeOptions& options, Where where) const {
+Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, const RedistributeOptions& options,
+                            Where where) const {
   if (!to) throw MeshError("[redistribute] the mesh is empty (default-constructed)");
   if (!options.order.empty()) return redistribute_call(*this, Layout(to, placements, ndim(), options.order), where);
   const Layout target = to == mesh() ? layout().with_placements(placements, ndim()) : Layout(to, placements, ndim());
@@ -35,7 +40,8 @@ Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, 
 
 Tensor Tensor::redistribute_like(const Tensor& other, Where where) const { return redistribute(other.layout(), where); }
 
-Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_name, ByDictMode mode, Where where) const {
+Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_name, ByDictMode mode,
+                                    Where where) const {
   Placements target = placements();
   if (mode == ByDictMode::kReplicate) target = Placements(target.size(), Replicate());
   std::vector<bool> named(static_cast<size_t>(mesh().num_axes()), false);

@@ -1,3 +1,4 @@
+// The scopes of a client thread, and the parts of Graph that are one line.
 #include "runtime/client/client.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
@@ -17,7 +18,8 @@ GraphScope::~GraphScope() { thread_state.graph = before_; }
 
 GraphCore& current_graph() {
   if (!thread_state.graph) {
-    throw GraphError("no Graph is current on this thread: call this inside the function given to dtorch::run, or open a GraphScope");
+    throw GraphError(
+        "no Graph is current on this thread: call this inside the function given to dtorch::run, or open a GraphScope");
   }
   return *thread_state.graph;
 }
@@ -31,14 +33,19 @@ SourceScope::~SourceScope() {
   if (set_) thread_state.has_source = false;
 }
 
-SourceLine source_line(const Where& where) { return thread_state.has_source ? thread_state.source : SourceLine::from(where); }
+SourceLine source_line(const Where& where) {
+  return thread_state.has_source ? thread_state.source : SourceLine::from(where);
+}
 
-ConversionScope::ConversionScope(ConversionPolicy policy) : before_(thread_state.policy) { thread_state.policy = policy; }
+ConversionScope::ConversionScope(ConversionPolicy policy) : before_(thread_state.policy) {
+  thread_state.policy = policy;
+}
 ConversionScope::~ConversionScope() { thread_state.policy = before_; }
 
 ConversionPolicy conversion_policy(const GraphCore& graph) {
   if (thread_state.policy != kPolicyOfClient) return thread_state.policy;
-  return graph.client().implicit_redistribution.load(std::memory_order_relaxed) ? ConversionPolicy::kLocal : ConversionPolicy::kNone;
+  return graph.client().implicit_redistribution.load(std::memory_order_relaxed) ? ConversionPolicy::kLocal
+                                                                                : ConversionPolicy::kNone;
 }
 
 bool implicit_redistribution_allowed() { return conversion_policy(current_graph()) != ConversionPolicy::kNone; }

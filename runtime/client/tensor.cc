@@ -7,10 +7,12 @@
 
 namespace dtorch {
 
-Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta) : graph_(std::move(graph)), slot_(slot), meta_(meta) {}
+Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta)
+    : graph_(std::move(graph)), slot_(slot), meta_(meta) {}
 Value::~Value() { graph_->release(slot_); }
 
-Tensor::Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd) : value_(std::move(value)), autograd_(std::move(autograd)) {}
+Tensor::Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd)
+    : value_(std::move(value)), autograd_(std::move(autograd)) {}
 Tensor::Tensor(const Tensor&) = default;
 Tensor::Tensor(Tensor&&) noexcept = default;
 Tensor& Tensor::operator=(Tensor other) noexcept {
@@ -40,12 +42,15 @@ Tensor& Tensor::requires_grad_(bool on) {
   const TensorMeta& own = meta();
   if (on && !autograd_) {
     if (!is_floating(own.dtype)) {
-      throw DTypeError(std::string("[requires_grad_] only floating-point tensors have gradients, this one is ") + name_of(own.dtype));
+      throw DTypeError(std::string("[requires_grad_] only floating-point tensors have gradients, this one is ") +
+                       name_of(own.dtype));
     }
     autograd_ = make_intrusive<AutogradMeta>();
     autograd_->meta = &own;
   } else if (!on && autograd_) {
-    if (!is_leaf()) throw UserError("[requires_grad_] the result of an operator can't be switched off; detach() gives one without gradient");
+    if (!is_leaf())
+      throw UserError(
+          "[requires_grad_] the result of an operator can't be switched off; detach() gives one without gradient");
     autograd_.reset();
   }
   return *this;

@@ -1,5 +1,6 @@
-// Tensor: a symbolic handle. It knows shape, dtype, mesh and placements; its data is on the devices. Cheap to copy. Values are
-// immutable (D1). A Tensor belongs to the user thread of its Graph; the last handle may be dropped from any thread.
+// Tensor: a symbolic handle. It knows shape, dtype, mesh and placements; its data is on the devices. Cheap to copy.
+// Values are immutable (D1). A Tensor belongs to the user thread of its Graph; the last handle may be dropped from any
+// thread.
 #pragma once
 #include <initializer_list>
 #include <iosfwd>
@@ -96,7 +97,8 @@ class Tensor {
   const IntrusivePtr<AutogradMeta>& autograd() const { return autograd_; }
   std::string str() const;  // metadata only; never reads
 
-  // --- reads: the only calls that wait ---------------------------------------------------------------------------------------
+  // --- reads: the only calls that wait
+  // ---------------------------------------------------------------------------------------
   TensorFuture to_host_async(Where where = Where::current()) const;
   HostTensor to_host(Where where = Where::current()) const;
   HostTensor to_host_local(int64_t device, Where where = Where::current()) const;  // that device's part, for debugging
@@ -106,7 +108,8 @@ class Tensor {
     return item_host(where).template element<T>(0);
   }
 
-  // --- autograd --------------------------------------------------------------------------------------------------------------
+  // --- autograd
+  // --------------------------------------------------------------------------------------------------------------
   bool requires_grad() const { return static_cast<bool>(autograd_); }
   bool is_leaf() const;
   Tensor& requires_grad_(bool on = true);
@@ -114,13 +117,15 @@ class Tensor {
   // Gradient of a leaf after backward, with the tensor's own placements; undefined before.
   Tensor grad(Where where = Where::current()) const;
   void zero_grad();
-  void backward(Where where = Where::current()) const;                          // of a scalar
+  void backward(Where where = Where::current()) const;  // of a scalar
   void backward(const Tensor& gradient, Where where = Where::current()) const;
   void retain_grad() const;
 
-  // --- redistribution ----------------------------------------------------------------------------------------------------------
+  // --- redistribution
+  // ----------------------------------------------------------------------------------------------------------
   Tensor redistribute(const Placements& placements, Where where = Where::current()) const;
-  Tensor redistribute(const Placements& placements, const RedistributeOptions& options, Where where = Where::current()) const;
+  Tensor redistribute(const Placements& placements, const RedistributeOptions& options,
+                      Where where = Where::current()) const;
   Tensor redistribute(const DeviceMesh& mesh, const Placements& placements, const RedistributeOptions& options = {},
                       Where where = Where::current()) const;
   Tensor redistribute(const Layout& layout, Where where = Where::current()) const;
@@ -129,7 +134,8 @@ class Tensor {
                               Where where = Where::current()) const;
   Tensor full_tensor(Where where = Where::current()) const;
 
-  // --- methods of operators (defined in ops/) -------------------------------------------------------------------------------------
+  // --- methods of operators (defined in ops/)
+  // -------------------------------------------------------------------------------------
   Tensor to(DType dtype, Where where = Where::current()) const;
   Tensor exp(Where where = Where::current()) const;
   Tensor log(Where where = Where::current()) const;
@@ -168,11 +174,12 @@ class Tensor {
  private:
   HostTensor item_host(Where where) const;  // checks that there is one element
   IntrusivePtr<Value> value_;
-  IntrusivePtr<AutogradMeta> autograd_;     // null: needs no gradient
+  IntrusivePtr<AutogradMeta> autograd_;  // null: needs no gradient
 };
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-// A Tensor argument of an overloaded operator that remembers the place of the call (operators have no defaulted parameters).
+// A Tensor argument of an overloaded operator that remembers the place of the call (operators have no defaulted
+// parameters).
 struct TensorArg {
   TensorArg(const Tensor& t, Where w = Where::current()) : tensor(t), where(w) {}
   const Tensor& tensor;

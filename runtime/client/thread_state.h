@@ -1,4 +1,5 @@
-// What belongs to a client thread: its current Graph and the scopes that are open on it. Private to this room and runtime/autograd.
+// What belongs to a client thread: its current Graph and the scopes that are open on it. Private to this room and
+// runtime/autograd.
 #pragma once
 #include "mesh/signature.h"
 #include "runtime/base/error.h"
@@ -12,17 +13,19 @@ inline constexpr auto kPolicyOfClient = static_cast<ConversionPolicy>(0xFF);
 
 struct ThreadState {
   GraphCore* graph = nullptr;
-  SourceLine source;              // of the outermost SourceScope
+  SourceLine source;  // of the outermost SourceScope
   bool has_source = false;
   bool grad_enabled = true;
   ConversionPolicy policy = kPolicyOfClient;
 };
 extern constinit thread_local ThreadState thread_state;
 
-// In its scope operators report `line`, whatever SourceScope is open: gradients report the line of the operator that they belong to.
+// In its scope operators report `line`, whatever SourceScope is open: gradients report the line of the operator that
+// they belong to.
 class SourceLineScope {
  public:
-  explicit SourceLineScope(const SourceLine& line) : before_(thread_state.source), had_source_(thread_state.has_source) {
+  explicit SourceLineScope(const SourceLine& line)
+      : before_(thread_state.source), had_source_(thread_state.has_source) {
     thread_state.source = line;
     thread_state.has_source = true;
   }

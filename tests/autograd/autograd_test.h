@@ -26,7 +26,9 @@ class AutogradTest : public ::testing::Test {
   Tensor leaf(const Shape& shape, const Placements& placements, DType dtype = kFloat32) {
     return ones(shape, {.mesh = mesh_, .placements = placements, .dtype = dtype, .requires_grad = true});
   }
-  Tensor constant(const Shape& shape, const Placements& placements) { return ones(shape, {.mesh = mesh_, .placements = placements}); }
+  Tensor constant(const Shape& shape, const Placements& placements) {
+    return ones(shape, {.mesh = mesh_, .placements = placements});
+  }
   // How often an operator was recorded so far.
   int64_t count(const std::string& op) {
     client_.synchronize();

@@ -1,3 +1,4 @@
+// What backward records: segments, accumulation, what is walked, kept and freed.
 #include "runtime/autograd/backward.h"
 
 #include "tests/autograd/autograd_test.h"
@@ -10,7 +11,8 @@ const Placements kWhole = {Replicate(), Replicate()};
 using BackwardTest = AutogradTest;
 
 TEST_F(BackwardTest, GivesEveryLeafAGradientOfItsShapeDtypeAndPlacements) {
-  Tensor x = leaf({4, 6}, {Shard(0), Replicate()}), w = leaf({6, 8}, {Replicate(), Shard(1)}), unused = leaf({3}, kWhole);
+  Tensor x = leaf({4, 6}, {Shard(0), Replicate()}), w = leaf({6, 8}, {Replicate(), Shard(1)}),
+         unused = leaf({3}, kWhole);
   EXPECT_FALSE(x.grad().defined());
   matmul(x, w).sum().backward();
   EXPECT_EQ(x.grad().shape(), x.shape());
@@ -165,7 +167,11 @@ TEST_F(BackwardTest, CallsGradientsOfComposites) {
     set_custom_gradient("twice", inputs, outputs, std::move(gradient));
     return outputs[0];
   };
-  twice([](const GradientContext& context) { return std::vector<Tensor>{context.grad_output(0) * 2.0, Tensor()}; }).sum().backward();
+  twice([](const GradientContext& context) {
+    return std::vector<Tensor>{context.grad_output(0) * 2.0, Tensor()};
+  })
+      .sum()
+      .backward();
   EXPECT_TRUE(x.grad().defined());
   EXPECT_FALSE(z.grad().defined());
   Tensor wrong = twice([this](const GradientContext&) { return std::vector<Tensor>{constant({5}, kWhole), Tensor()}; });

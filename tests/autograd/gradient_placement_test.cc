@@ -1,3 +1,4 @@
+// Placements of gradients: what stays pending, and when data moves.
 #include "tests/autograd/autograd_test.h"
 
 namespace dtorch::testing {

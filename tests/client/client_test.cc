@@ -1,3 +1,4 @@
+// Client: synchronize, close, Graphs, random states, reads.
 #include "runtime/client/client.h"
 
 #include <gtest/gtest.h>

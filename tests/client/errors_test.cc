@@ -1,3 +1,4 @@
+// Wrong calls: type and text of the error, and that the program stays usable.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,7 +12,9 @@ namespace {
 
 class ErrorsTest : public ClientTest {
  protected:
-  Tensor on(const Shape& shape, const Placements& placements) { return make(shape, {.mesh = mesh_, .placements = placements}); }
+  Tensor on(const Shape& shape, const Placements& placements) {
+    return make(shape, {.mesh = mesh_, .placements = placements});
+  }
   template <class E, class F>
   std::string message_of(F call) {
     try {

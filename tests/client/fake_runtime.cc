@@ -77,7 +77,8 @@ void FakeRuntime::execute(GraphLink& link) {
     }
     while (open && reader.read(link.ring)) {
       if (fatal) {
-        if (IntrusivePtr<RecordPayload> payload = reader.take_payload(); payload && payload->read) payload->read->fail(fatal);
+        if (IntrusivePtr<RecordPayload> payload = reader.take_payload(); payload && payload->read)
+          payload->read->fail(fatal);
         {
           std::lock_guard lock(link.failure_mutex);
           link.failure = fatal;
@@ -112,10 +113,12 @@ void FakeRuntime::handle(GraphLink& link, RecordReader& reader) {
       if (live.erase(operand) == 0) violations_.push_back("released twice: " + std::to_string(operand));
     }
     for (OperandId operand : record.inputs) {
-      if (!live.contains(operand)) violations_.push_back(record.op + " reads a dead operand " + std::to_string(operand));
+      if (!live.contains(operand))
+        violations_.push_back(record.op + " reads a dead operand " + std::to_string(operand));
     }
     for (OperandId operand : record.outputs) {
-      if (!live.insert(operand).second) violations_.push_back(record.op + " overwrites operand " + std::to_string(operand));
+      if (!live.insert(operand).second)
+        violations_.push_back(record.op + " overwrites operand " + std::to_string(operand));
     }
     if (record.spec) check(record);
     log_.push_back(record);

@@ -1,5 +1,5 @@
-// A Runtime without controller and devices: its executors log what they read, check the stream's rules (live operands, free slots) and
-// answer reads with 0, 1, 2, ... or with a failure.
+// A Runtime without controller and devices: its executors log what they read, check the stream's rules (live operands,
+// free slots) and answer reads with 0, 1, 2, ... or with a failure.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace dtorch::testing {
 
 struct LoggedRecord {
   RecordKind kind = RecordKind::kOperator;
-  std::string op;                     // "" without a spec
+  std::string op;  // "" without a spec
   const OperatorSpec* spec = nullptr;
   std::vector<OperandId> inputs, outputs, releases;
   std::vector<Scalar> scalars;
@@ -60,7 +60,7 @@ class FakeRuntime : public Runtime {
   std::map<const GraphLink*, std::thread> threads_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;                      // the rest under mutex_
+  bool held_ = false;  // the rest under mutex_
   std::exception_ptr read_failure_, fatal_failure_;
   std::vector<LoggedRecord> log_;
   std::vector<std::string> violations_;

@@ -1,3 +1,4 @@
+// TensorFuture and ReadState: waiting, callbacks, failures, assembly.
 #include "runtime/client/future.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// HostTensor: elements, conversion, comparison, wrong use.
 #include "runtime/client/host_tensor.h"
 
 #include <gtest/gtest.h>

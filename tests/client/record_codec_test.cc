@@ -1,3 +1,4 @@
+// Records in the ring's cells: what is written is what is read.
 #include "runtime/client/record_codec.h"
 
 #include <gtest/gtest.h>
@@ -24,11 +25,16 @@ TEST(RecordCodec, ReadsBackWhatWasWrittenForAnyNumberOfOperandsAndScalars) {
       for (size_t num_releases : {0, 2, 5, 33}) {
         for (size_t num_scalars : {0, 1, 2, 8, 9, 255}) {
           SpscRing<Cell> ring(128);
-          const auto inputs = numbers(num_inputs, 10), outputs = numbers(num_outputs, 1000), releases = numbers(num_releases, kMaxOperand - 50);
+          const auto inputs = numbers(num_inputs, 10), outputs = numbers(num_outputs, 1000),
+                     releases = numbers(num_releases, kMaxOperand - 50);
           std::vector<Scalar> scalars;
           for (size_t i = 0; i < num_scalars; ++i) scalars.push_back(Scalar::of_int(-static_cast<int64_t>(i) - 1));
-          ASSERT_TRUE(write_record(ring, {.spec = &spec, .where = {"file.cc", 7}, .inputs = inputs, .outputs = outputs,
-                                          .releases = releases, .scalars = scalars}));
+          ASSERT_TRUE(write_record(ring, {.spec = &spec,
+                                          .where = {"file.cc", 7},
+                                          .inputs = inputs,
+                                          .outputs = outputs,
+                                          .releases = releases,
+                                          .scalars = scalars}));
           RecordReader reader;
           ASSERT_TRUE(reader.read(ring));
           EXPECT_EQ(reader.kind(), RecordKind::kOperator);
@@ -38,7 +44,8 @@ TEST(RecordCodec, ReadsBackWhatWasWrittenForAnyNumberOfOperandsAndScalars) {
           EXPECT_EQ(copy(reader.outputs()), outputs);
           EXPECT_EQ(copy(reader.releases()), releases);
           ASSERT_EQ(reader.scalars().size(), num_scalars);
-          for (size_t i = 0; i < num_scalars; ++i) EXPECT_EQ(reader.scalars()[i].as_int(), -static_cast<int64_t>(i) - 1);
+          for (size_t i = 0; i < num_scalars; ++i)
+            EXPECT_EQ(reader.scalars()[i].as_int(), -static_cast<int64_t>(i) - 1);
           EXPECT_FALSE(reader.take_payload());
           reader.consume(ring);
           EXPECT_FALSE(reader.read(ring));

@@ -1,3 +1,4 @@
+// record: inference and its cache, slots and releases, conversions, source lines, the credit limit.
 #include "runtime/client/record.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@ class RecordTest : public ClientTest {
   std::vector<OperandId> releases() {
     wait();
     std::vector<OperandId> all;
-    for (const LoggedRecord& record : runtime_->log()) all.insert(all.end(), record.releases.begin(), record.releases.end());
+    for (const LoggedRecord& record : runtime_->log())
+      all.insert(all.end(), record.releases.begin(), record.releases.end());
     return all;
   }
 };
@@ -56,7 +58,8 @@ TEST_F(RecordTest, InfersAnewForOtherAttributesShapesLayoutsAndPolicies) {
   EXPECT_EQ(inferred([&] { relu(a); }), 0u);
   EXPECT_EQ(inferred([&] { record(relu_op, NumberAttrs{1}, {&a}, Where::current()); }), 1u);
   EXPECT_EQ(inferred([&] { record(relu_op, NumberAttrs{1}, {&a}, Where::current()); }), 0u);
-  Tensor other_shape = make({4, 7}, on({Shard(0), Replicate()})), other_layout = make({4, 6}, on({Replicate(), Shard(0)}));
+  Tensor other_shape = make({4, 7}, on({Shard(0), Replicate()})),
+         other_layout = make({4, 6}, on({Replicate(), Shard(0)}));
   EXPECT_EQ(inferred([&] { relu(other_shape); }), 1u);
   EXPECT_EQ(inferred([&] { relu(other_layout); }), 1u);
   client_.set_implicit_redistribution(false);
@@ -166,8 +169,8 @@ TEST_F(RecordTest, WritesCallsWithManyOperandsAndScalars) {
   for (int i = 0; i < 100; ++i) inputs.push_back(make({2}, on({Replicate(), Shard(0)})));
   const Scalar scalars[] = {Scalar::of(1.5), Scalar::of_int(-3)};
   const Layout layout = Layout::replicated(mesh_);
-  std::vector<Tensor> result =
-      record_list(many_op, NoAttrs{}, inputs, 1, Where::current(), {.scalars = scalars, .output_layouts = {&layout, 1}});
+  std::vector<Tensor> result = record_list(many_op, NoAttrs{}, inputs, 1, Where::current(),
+                                           {.scalars = scalars, .output_layouts = {&layout, 1}});
   EXPECT_EQ(result[0].shape(), Shape{});
   wait();
   const LoggedRecord call = runtime_->log()[100];

@@ -1,3 +1,4 @@
+// Tensor's redistribute family: the layouts that it asks for.
 #include <gtest/gtest.h>
 
 #include "tests/client/test_operators.h"
@@ -44,9 +45,12 @@ TEST_F(RedistributeTest, MovesToAnotherMesh) {
 }
 
 TEST_F(RedistributeTest, TakesPlacementsByAxisName) {
-  EXPECT_EQ(x_.redistribute_by_dict({{"dp", Replicate()}, {"tp", Shard(0)}}).placements(), (Placements{Replicate(), Shard(0)}));
-  EXPECT_EQ(x_.redistribute_by_dict({{"tp", Shard(1)}}, ByDictMode::kKeep).placements(), (Placements{Shard(0), Shard(1)}));
-  EXPECT_EQ(x_.redistribute_by_dict({{"tp", Shard(1)}}, ByDictMode::kReplicate).placements(), (Placements{Replicate(), Shard(1)}));
+  EXPECT_EQ(x_.redistribute_by_dict({{"dp", Replicate()}, {"tp", Shard(0)}}).placements(),
+            (Placements{Replicate(), Shard(0)}));
+  EXPECT_EQ(x_.redistribute_by_dict({{"tp", Shard(1)}}, ByDictMode::kKeep).placements(),
+            (Placements{Shard(0), Shard(1)}));
+  EXPECT_EQ(x_.redistribute_by_dict({{"tp", Shard(1)}}, ByDictMode::kReplicate).placements(),
+            (Placements{Replicate(), Shard(1)}));
   EXPECT_THROW(x_.redistribute_by_dict({{"pp", Shard(1)}}), KeyError);
   try {
     x_.redistribute_by_dict({{"dp", Shard(1)}});
@@ -59,7 +63,9 @@ TEST_F(RedistributeTest, TakesPlacementsByAxisName) {
 TEST_F(RedistributeTest, OptionsOfNewTensorsDefaultToOneDeviceAndReplicate) {
   EXPECT_EQ(TensorOptions{}.layout(2).mesh().devices(), std::vector<int64_t>{0});
   EXPECT_TRUE((TensorOptions{.mesh = mesh_}.layout(2).is_replicated()));
-  EXPECT_EQ((TensorOptions{.mesh = mesh_, .placements = {Shard(0), Shard(0)}, .order = {"tp", "dp"}}.layout(1).order_str()), "{tp, dp}");
+  EXPECT_EQ(
+      (TensorOptions{.mesh = mesh_, .placements = {Shard(0), Shard(0)}, .order = {"tp", "dp"}}.layout(1).order_str()),
+      "{tp, dp}");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// The tape: which calls are on it, what it keeps, how it goes.
 #include <gtest/gtest.h>
 
 #include "runtime/client/gradient.h"

@@ -41,7 +41,9 @@ std::vector<OutputMeta> infer_matmul(const InferContext& context) {
   }
   return {{{context.shape(0)[0], context.shape(1)[1]}, context.dtype(0)}};
 }
-std::vector<OutputMeta> infer_flat(const InferContext& context) { return {{{context.shape(0).num_elements()}, context.dtype(0)}}; }
+std::vector<OutputMeta> infer_flat(const InferContext& context) {
+  return {{{context.shape(0).num_elements()}, context.dtype(0)}};
+}
 std::vector<OutputMeta> infer_scalar(const InferContext& context) { return {{{}, context.dtype(0)}}; }
 
 Rule rule_add(const InferContext& context, std::span<const OutputMeta> outputs) {
@@ -54,7 +56,8 @@ Rule rule_unary(const InferContext& context, std::span<const OutputMeta> outputs
   return elementwise_rule(shapes, outputs[0].global_shape, Linear::kNo, kOutputs);
 }
 Rule rule_matmul(const InferContext&, std::span<const OutputMeta>) { return einsum_rule("mk,kn->mn"); }
-std::optional<std::vector<Layout>> layouts_flat(const InferContext& context, std::span<const OutputMeta> outputs, std::string* reason) {
+std::optional<std::vector<Layout>> layouts_flat(const InferContext& context, std::span<const OutputMeta> outputs,
+                                                std::string* reason) {
   std::optional<Layout> layout = view_layout(*context.inputs[0], outputs[0].global_shape, reason);
   if (!layout) return std::nullopt;
   return std::vector<Layout>{*layout};
@@ -64,13 +67,15 @@ std::vector<Tensor> pass_on(const GradientContext& context) {
   return std::vector<Tensor>(context.num_inputs(), context.grad_output(0));
 }
 
-OperatorDef redistribute_test_op = {.name = "redistribute", .infer = infer_same, .gradient = pass_on, .saved_inputs = 0};
+OperatorDef redistribute_test_op = {
+    .name = "redistribute", .infer = infer_same, .gradient = pass_on, .saved_inputs = 0};
 OperatorDef read_test_op = {.name = "read", .infer = infer_none, .klass = OperatorClass::kRead, .ends_subgraph = true};
 
 }  // namespace
 
 OperatorDef make_op = {.name = "make", .attributes = attribute_codec<MakeAttrs>(), .infer = infer_make};
-OperatorDef add_op = {.name = "add", .infer = infer_broadcast, .rule = rule_add, .gradient = pass_on, .saved_inputs = 0};
+OperatorDef add_op = {
+    .name = "add", .infer = infer_broadcast, .rule = rule_add, .gradient = pass_on, .saved_inputs = 0};
 OperatorDef relu_op = {.name = "relu",
                        .attributes = attribute_codec<NumberAttrs>(),
                        .infer = infer_same,
@@ -80,7 +85,8 @@ OperatorDef relu_op = {.name = "relu",
                        .saved_outputs = 1};
 OperatorDef matmul_op = {.name = "matmul", .infer = infer_matmul, .rule = rule_matmul, .gradient = pass_on};
 OperatorDef flatten_op = {.name = "flatten", .infer = infer_flat, .layouts = layouts_flat};
-OperatorDef split_op = {.name = "split", .infer = infer_two, .rule = rule_unary<2>, .gradient = pass_on, .saved_inputs = 0};
+OperatorDef split_op = {
+    .name = "split", .infer = infer_two, .rule = rule_unary<2>, .gradient = pass_on, .saved_inputs = 0};
 OperatorDef compare_op = {.name = "compare", .infer = infer_bool, .rule = rule_unary<1>};
 // Any number of inputs on any meshes, to one scalar.
 OperatorDef many_op = {.name = "many", .infer = infer_scalar};

@@ -1,4 +1,5 @@
-// Operators without kernels for the client's own tests, under the names that the client looks up ("redistribute", "read") and others.
+// Operators without kernels for the client's own tests, under the names that the client looks up ("redistribute",
+// "read") and others.
 #pragma once
 #include <gtest/gtest.h>
 
