@@ -97,7 +97,7 @@ int run_any(int argc, char** argv, const Program& program) {
   }
   if (options.help || options.version) {
     if (is_first_rank()) {
-      std::cout << (options.help ? "Options of every DTorch program:\n" + format_runtime_options() : "dtorch " DTORCH_VERSION "\n");
+      std::cout << (options.help ? format_runtime_options() : std::string("dtorch ") + DTORCH_VERSION + "\n");
     }
     return 0;
   }
@@ -115,7 +115,7 @@ int run_any(int argc, char** argv, const Program& program) {
     }
     return run_job(*job, options, program, argc, argv);
   } catch (const std::exception& error) {
-    if (is_first_rank() || session) print_error(error.what());
+    if (is_first_rank()) print_error(error.what());
     return 1;
   }
 }
