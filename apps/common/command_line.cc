@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "dtorch/dtorch.h"
-#include "runtime/base/options_table.h"
+#include "dtorch/options.h"
 
 namespace dtorch::app {
 

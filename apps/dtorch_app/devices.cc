@@ -1,3 +1,4 @@
+// `dtorch_app devices`: what the job consists of.
 #include <iostream>
 
 #include "apps/common/command_line.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "apps/dtorch_app/commands.h"
-#include "runtime/base/options_table.h"
+#include "dtorch/options.h"
 
 namespace dtorch::app {
 namespace {

@@ -1,3 +1,4 @@
+// `dtorch_app prepare`: text files to a token file.
 #include <filesystem>
 #include <iostream>
 
