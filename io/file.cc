@@ -79,16 +79,20 @@ void commit_rename(const std::filesystem::path& from, const std::filesystem::pat
   sync_path(to.has_parent_path() ? to.parent_path() : ".");
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
+void write_file(const std::filesystem::path& path, const void* data, size_t num_bytes) {
   Descriptor file(path.string(), O_WRONLY | O_CREAT | O_TRUNC);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t wrote = ::write(file.get(), text.data() + done, text.size() - done);
+  const auto* from = static_cast<const char*>(data);
+  for (size_t done = 0; done < num_bytes;) {
+    const ssize_t wrote = ::write(file.get(), from + done, num_bytes - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) fail("cannot write", path.string());
     done += static_cast<size_t>(wrote);
   }
   if (::fsync(file.get()) != 0) fail("cannot sync", path.string());
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  write_file(path, text.data(), text.size());
 }
 
 std::string read_file(const std::filesystem::path& path) {

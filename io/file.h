@@ -31,6 +31,7 @@ void sync_path(const std::filesystem::path& path);
 // Renames and makes the new name durable.
 void commit_rename(const std::filesystem::path& from, const std::filesystem::path& to);
 // Writes a whole small file durably (without renaming).
+void write_file(const std::filesystem::path& path, const void* data, size_t num_bytes);
 void write_file(const std::filesystem::path& path, const std::string& text);
 std::string read_file(const std::filesystem::path& path);
 // XXH3-128 of a file's bytes as 32 hexadecimal digits.

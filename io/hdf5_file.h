@@ -28,7 +28,8 @@ class Hdf5File {
   ~Hdf5File();  // closes without checking; call close() after writing
   Hdf5File(const Hdf5File&) = delete;
   Hdf5File& operator=(const Hdf5File&) = delete;
-  void close();  // flushes and throws when that fails (a full disk)
+  // Of a new file: writes it (it is made in memory) and syncs it. Throws when that fails (a full disk).
+  void close();
 
   // Names with '/' make groups. Chunked with a fletcher32 checksum unless `contiguous`.
   void write(const std::string& name, const HostTensor& tensor, bool contiguous = false);
@@ -44,6 +45,7 @@ class Hdf5File {
 
  private:
   std::string path_;
+  bool creates_ = false;
   int64_t file_ = -1;
 };
 

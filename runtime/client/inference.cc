@@ -58,7 +58,22 @@ std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& c
 
 }  // namespace
 
-InferenceCache::InferenceCache() : table_(256, nullptr) {}
+InferenceCache::InferenceCache(int64_t num_devices) : num_devices_(num_devices), table_(256, nullptr) {}
+
+void InferenceCache::check_mesh(const DeviceMesh& mesh, const char* op) {
+  if (std::ranges::find(known_meshes_, mesh.data()) != known_meshes_.end()) return;
+  for (int64_t device : mesh.devices()) {
+    if (device < num_devices_) continue;
+    throw MeshError(std::string("[") + op + "] device " + std::to_string(device) + " of the " + mesh.str() +
+                    " isn't in this job, which has devices 0 to " + std::to_string(num_devices_ - 1) +
+                    "; start it with --devices " + std::to_string(device + 1) + " or more");
+  }
+  if (mesh.kind() != "cpu") {
+    throw MeshError(std::string("[") + op + "] the " + mesh.str() + " is of kind '" + mesh.kind() +
+                    "', this build has 'cpu' devices");
+  }
+  known_meshes_.push_back(mesh.data());
+}
 
 const Inference& InferenceCache::get(const InferenceKey& key, const SourceLine& where) {
   const uint64_t hash = hash_of(key);
@@ -85,6 +100,7 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
   try {
     std::vector<OutputMeta> outputs = key.op->infer(context);
     std::vector<Layout> layouts = infer_layouts(key, context, outputs, where, &entry->conversions);
+    for (const Layout& layout : layouts) check_mesh(layout.mesh(), key.op->name);
     if (entry->conversions.empty()) {
       std::vector<const TensorMeta*> metas;
       for (size_t i = 0; i < outputs.size(); ++i)

@@ -36,7 +36,8 @@ struct Inference {
 
 class InferenceCache {
  public:
-  InferenceCache();
+  // num_devices: of the job; a result on any other device is a MeshError.
+  explicit InferenceCache(int64_t num_devices);
   // Throws ShapeError, DTypeError, MeshError or PlacementError (with `where`) when the call is illegal; nothing is kept
   // then. What it returns lives as long as the cache.
   const Inference& get(const InferenceKey& key, const SourceLine& where);
@@ -51,7 +52,10 @@ class InferenceCache {
   const OperatorSpec* spec_for(const OperatorDef& op, const std::string& attributes,
                                std::span<const TensorMeta* const> inputs, std::vector<const TensorMeta*> outputs);
   void insert(const Inference* entry);
+  void check_mesh(const DeviceMesh& mesh, const char* op);
 
+  const int64_t num_devices_;
+  std::vector<const MeshData*> known_meshes_;  // checked
   std::vector<std::unique_ptr<Inference>> entries_;
   std::vector<const Inference*> table_;  // open addressing, a power of two
   std::vector<std::unique_ptr<OperatorSpec>> specs_;

@@ -104,6 +104,7 @@ int run_any(int argc, char** argv, const Program& program) {
   std::unique_ptr<MpiSession> session;
   std::unique_ptr<Job> job;
   try {
+    if (options.device != "cpu") throw UserError("--device " + options.device + ": this build has cpu devices only");
     register_builtin_operators();
     register_io_operators();
     if (launched_with_mpi()) {
