@@ -96,7 +96,7 @@ bool SubController::State::handle(Envelope envelope) {
     }
   } catch (const std::exception& e) {
     broken = true;
-    log_error("{}", e.what());
+    log_debug("{}", e.what());  // the controller prints what it is told
     node->report(-1, 0, 0, e.what());
   }
   return false;

@@ -136,19 +136,20 @@ TEST(SubController, RefusesHostDataThatIsTooShort) {
   EXPECT_NE(cluster.errors()[0].message.find("has 16 bytes, needed are 24"), std::string::npos);
 }
 
-TEST(SubController, AcknowledgesFinishedPiecesWhileAKernelRuns) {
+TEST(SubController, AcknowledgesAFinishedPieceWhileTheNextOneRuns) {
   Cluster cluster({0});
   const TensorMeta* x = meta(one_device, {1}, {Replicate()});
   gate().close();
   PieceWriter writer;
-  writer.call(ops().wait, {}, {{0, x}});
-  Sequence blocked = cluster.send(writer);
-  gate().wait_for_visitor();
-  gate().open();
   writer.call(ops().fill, {}, {{1, x}}, {1});
-  Sequence final = cluster.send(writer);
-  cluster.wait_for(blocked);
-  cluster.wait_for(final);
+  Sequence finished = cluster.send(writer);
+  writer.call(ops().wait, {}, {{0, x}});
+  Sequence running = cluster.send(writer);
+  gate().wait_for_visitor();
+  cluster.wait_for(finished);
+  EXPECT_FALSE(cluster.acknowledged(0, running));
+  gate().open();
+  cluster.wait_for(running);
 }
 
 TEST(SubController, ANodeWithoutADeviceOfAPieceAcknowledgesItToo) {
