@@ -1,5 +1,6 @@
 // a + b and a - b, elementwise with broadcasting; one operand may be a number. Layouts: same on every dim; Partial +
-// Partial is Partial (sum and avg); with a number not. Gradients: g, and g or -g, summed over broadcast dims.
+// Partial is Partial (sum and avg); Partial(avg, max, min) with a Replicate operand or a number stays so. Gradients: g,
+// and g or -g, summed over broadcast dims.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/add_cpu_dispatch.h>
@@ -11,11 +12,22 @@ namespace {
 
 using namespace math;
 
+// Adding or subtracting what all parts share commutes with mean, maximum and minimum of the parts, not with their sum.
+// Subtracting the parts turns maximum into minimum.
+template <bool kSubtract>
 Rule add_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
-  if (context.attributes<BinaryAttrs>().number == kNoNumber) return elementwise(context, outputs, Linear::kInAll);
-  Rule rule = elementwise(context, outputs, Linear::kNo);
-  // The mean of (part + number) is the mean of the parts + number, but the sum isn't.
-  if (!context.attributes<BinaryAttrs>().reversed) rule.rows.push_back({{Partial(kAvg)}, {Partial(kAvg)}});
+  const auto& attributes = context.attributes<BinaryAttrs>();
+  const bool two = attributes.number == kNoNumber;
+  Rule rule = elementwise(context, outputs, two ? Linear::kInAll : Linear::kNo);
+  for (ReduceOp kind : {kAvg, kMax, kMin}) {
+    const ReduceOp swapped = kind == kMax ? kMin : kind == kMin ? kMax : kind;
+    if (!two) {
+      rule.rows.push_back({{Partial(kind)}, {Partial(attributes.reversed ? swapped : kind)}});
+      continue;
+    }
+    rule.rows.push_back({{Partial(kind), Replicate()}, {Partial(kind)}});
+    rule.rows.push_back({{Replicate(), Partial(kind)}, {Partial(kSubtract ? swapped : kind)}});
+  }
   return rule;
 }
 
@@ -76,7 +88,7 @@ constinit OperatorDef add_op = {
     .signature = "add(a, b) -> Tensor",
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_binary,
-    .rule = add_rule,
+    .rule = add_rule<false>,
     .kernel = DTORCH_KERNEL(binary_kernel<AddOp>),
     .gradient = add_gradient,
     .samples = add_samples,
@@ -89,7 +101,7 @@ constinit OperatorDef sub_op = {
     .signature = "sub(a, b) -> Tensor",
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = sub_infer,
-    .rule = add_rule,
+    .rule = add_rule<true>,
     .kernel = DTORCH_KERNEL(binary_kernel<SubOp>),
     .gradient = sub_gradient,
     .samples = sub_samples,

@@ -39,7 +39,8 @@ void cast_kernel(KernelContext& context) {
 std::vector<Sample> cast_samples() {
   return {{.name = "to float64",
            .inputs = {normal({5, 3})},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kFloat64)}; }},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kFloat64)}; },
+           .tolerance = 1e-5},
           {.name = "to bfloat16, size 1",
            .inputs = {normal({1, 4})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{to(in[0], kBFloat16)}; },

@@ -42,6 +42,12 @@ Rule where_rule(const InferContext& context, std::span<const OutputMeta> outputs
     Row row{std::vector<Placement>(context.inputs.size(), Partial(kind)), {Partial(kind)}};
     row.inputs[0] = Replicate();
     rule.rows.push_back(row);
+    // Choosing between a part and a value that all parts share commutes with all reductions but sum.
+    for (size_t i = 1; kind != kSum && attributes.number == kNoNumber && i < 3; ++i) {
+      Row one = row;
+      one.inputs[i] = Replicate();
+      rule.rows.push_back(one);
+    }
   }
   return rule;
 }
@@ -79,7 +85,8 @@ std::vector<Sample> where_samples() {
   const SampleInput condition{{5, 3}, kBool, SampleFill::kBool};
   return {{.name = "two tensors, broadcast",
            .inputs = {condition, normal({5, 3}), normal({3}, kFloat64)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{where(in[0], in[1], in[2])}; }},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{where(in[0], in[1], in[2])}; },
+           .tolerance = 1e-5},
           {.name = "numbers",
            .inputs = {condition, normal({5, 1})},
            .call =

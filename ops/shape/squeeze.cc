@@ -1,6 +1,8 @@
 // unsqueeze(x, dim) adds a dim of size 1, squeeze(x, dims) removes dims of size 1 (not sharded ones: a part without the
 // only element has nothing to keep). Views. Layouts: shards stay with their dims, Partial passes. Gradients: each
 // other.
+#include <algorithm>
+
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/squeeze_native.h>
@@ -21,6 +23,13 @@ struct DimAttrs {
     v("dim", dim);
   }
 };
+struct DimsAttrs {
+  std::vector<int64_t> dims;  // ascending
+  template <class V>
+  void fields(V& v) {
+    v("dims", dims);
+  }
+};
 
 std::vector<OutputMeta> unsqueeze_infer(const InferContext& context) {
   Shape shape = context.shape(0);
@@ -28,10 +37,11 @@ std::vector<OutputMeta> unsqueeze_infer(const InferContext& context) {
   return {{shape, context.dtype(0)}};
 }
 std::vector<OutputMeta> squeeze_infer(const InferContext& context) {
-  Shape shape = context.shape(0);
-  const int64_t dim = context.attributes<DimAttrs>().dim;
-  DTORCH_CHECK(shape[dim] == 1, shape.str());
-  shape.erase(shape.begin() + dim);
+  const auto& dims = context.attributes<DimsAttrs>().dims;
+  Shape shape;
+  for (int64_t d = 0; d < context.shape(0).ndim(); ++d) {
+    if (!std::ranges::binary_search(dims, d)) shape.push_back(context.shape(0)[d]);
+  }
   return {{shape, context.dtype(0)}};
 }
 
@@ -44,10 +54,9 @@ Rule unsqueeze_rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 Rule squeeze_rule(const InferContext& context, std::span<const OutputMeta>) {
   const int64_t ndim = context.shape(0).ndim();
-  const int64_t dim = context.attributes<DimAttrs>().dim;
   std::vector<int64_t> from;
   for (int64_t d = 0; d < ndim; ++d) {
-    if (d != dim) from.push_back(d);
+    if (!std::ranges::binary_search(context.attributes<DimsAttrs>().dims, d)) from.push_back(d);
   }
   return dim_map_rule(ndim, from);
 }
@@ -56,7 +65,9 @@ std::vector<Tensor> unsqueeze_gradient(const GradientContext& context) {
   return {squeeze(context.grad_output(0), context.attributes<DimAttrs>().dim)};
 }
 std::vector<Tensor> squeeze_gradient(const GradientContext& context) {
-  return {unsqueeze(context.grad_output(0), context.attributes<DimAttrs>().dim)};
+  Tensor g = context.grad_output(0);
+  for (int64_t d : context.attributes<DimsAttrs>().dims) g = unsqueeze(g, d);
+  return {g};
 }
 
 #if DTORCH_WITH_KERNELS
@@ -64,7 +75,7 @@ void unsqueeze_kernel(KernelContext& context) {
   set_output(context, 0, at::native::unsqueeze(input(context, 0), context.attributes<DimAttrs>().dim));
 }
 void squeeze_kernel(KernelContext& context) {
-  set_output(context, 0, at::native::squeeze(input(context, 0), context.attributes<DimAttrs>().dim));
+  set_output(context, 0, at::native::squeeze(input(context, 0), context.attributes<DimsAttrs>().dims));
 }
 #endif
 
@@ -103,7 +114,7 @@ constinit OperatorDef unsqueeze_op = {
 constinit OperatorDef squeeze_op = {
     .name = "squeeze",
     .signature = "squeeze(x, dim) -> Tensor",
-    .attributes = attribute_codec<DimAttrs>(),
+    .attributes = attribute_codec<DimsAttrs>(),
     .infer = squeeze_infer,
     .rule = squeeze_rule,
     .kernel = DTORCH_KERNEL(squeeze_kernel),
@@ -118,14 +129,16 @@ Tensor unsqueeze(const Tensor& x, int64_t dim, Where where) {
 }
 
 Tensor squeeze(const Tensor& x, std::optional<int64_t> dim, Where where) {
-  if (dim) {
-    if (x.ndim() == 0 && (*dim == 0 || *dim == -1)) return x;
+  DimsAttrs attributes;
+  if (!dim) {
+    for (int64_t d = 0; d < x.ndim(); ++d) {
+      if (x.shape()[d] == 1) attributes.dims.push_back(d);
+    }
+  } else if (x.ndim() > 0 || (*dim != 0 && *dim != -1)) {
     const int64_t d = normalize_dim(*dim, x.ndim(), "squeeze");
-    return x.shape()[d] == 1 ? record(squeeze_op, DimAttrs{d}, {&x}, where) : x;
+    if (x.shape()[d] == 1) attributes.dims.push_back(d);
   }
-  Tensor result = x;
-  for (int64_t d = x.ndim() - 1; d >= 0; --d) result = squeeze(result, d, where);
-  return result;
+  return attributes.dims.empty() ? x : record(squeeze_op, attributes, {&x}, where);
 }
 
 Tensor Tensor::unsqueeze(int64_t dim, Where where) const { return dtorch::unsqueeze(*this, dim, where); }
