@@ -60,7 +60,7 @@ struct GraphLink {
   explicit GraphLink(GraphId graph_id, size_t ring_cells = size_t{1} << 14) : id(graph_id), ring(ring_cells) {}
   const GraphId id;
   SpscRing<Cell> ring;
-  std::atomic<bool> failed{false};  // the executor has ended with an error; details in `failure`
+  std::atomic<bool> failed{false};  // with `failure`; reads are answered with it until kClose
   std::mutex failure_mutex;
   std::exception_ptr failure;  // under failure_mutex
   // The first operator's failure that no read has delivered; set by the executor, taken by the client's synchronize and

@@ -27,7 +27,9 @@ class ErrorsTest : public ClientTest {
   }
 };
 
-#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\n  lacks " << part;
+}
 
 TEST_F(ErrorsTest, APlacementErrorSaysEverythingAboutTheCall) {
   Tensor a = on({4, 6}, {Replicate(), Shard(1)}), b = on({6, 8}, {Shard(0), Shard(1)});
@@ -47,14 +49,14 @@ TEST_F(ErrorsTest, APlacementErrorSaysEverythingAboutTheCall) {
     EXPECT_FALSE(e.legal_rows().empty());
     EXPECT_EQ(e.where().line, line);
     const std::string text = e.what();
-    EXPECT_CONTAINS(text, "[matmul] no legal placement on axis tp");
-    EXPECT_CONTAINS(text, e.reason());
-    EXPECT_CONTAINS(text, "input 0: float32 [4, 6] {Replicate(), Shard(1)} on cpu mesh (dp=2, tp=2)");
-    EXPECT_CONTAINS(text, "input 1: float32 [6, 8] {Shard(0), Shard(1)} on cpu mesh (dp=2, tp=2)");
-    for (const std::string& row : e.legal_rows()) EXPECT_CONTAINS(text, row);
-    EXPECT_CONTAINS(text, e.suggestion());
-    EXPECT_CONTAINS(e.suggestion(), "x.redistribute({");
-    EXPECT_CONTAINS(text, "errors_test.cc:" + std::to_string(line));
+    expect_contains(text, "[matmul] no legal placement on axis tp");
+    expect_contains(text, e.reason());
+    expect_contains(text, "input 0: float32 [4, 6] {Replicate(), Shard(1)} on cpu mesh (dp=2, tp=2)");
+    expect_contains(text, "input 1: float32 [6, 8] {Shard(0), Shard(1)} on cpu mesh (dp=2, tp=2)");
+    for (const std::string& row : e.legal_rows()) expect_contains(text, row);
+    expect_contains(text, e.suggestion());
+    expect_contains(e.suggestion(), "x.redistribute({");
+    expect_contains(text, "errors_test.cc:" + std::to_string(line));
     // What is suggested makes the call legal.
     std::vector<Tensor> inputs = {a, b};
     ASSERT_FALSE(e.fix().empty());
@@ -73,7 +75,7 @@ TEST_F(ErrorsTest, TheNonLinearUseOfAPartialIsRefusedWithItsReduction) {
   } catch (const PlacementError& e) {
     EXPECT_EQ(e.axis(), "dp");
     ASSERT_EQ(e.fix().size(), 1u);
-    EXPECT_CONTAINS(e.suggestion(), "for input 0: x.redistribute(");
+    expect_contains(e.suggestion(), "for input 0: x.redistribute(");
     relu(p.redistribute(e.fix()[0].layout));
   }
 }
@@ -97,24 +99,24 @@ TEST_F(ErrorsTest, SuggestionsNameTheOrderOfAxesWhenItIsNotTheMeshs) {
   const Layout layout(mesh_, {Shard(0), Shard(0)}, 2, std::vector<std::string>{"tp", "dp"});
   Tensor a = on({8, 6}, {Shard(0), Shard(0)}).redistribute(layout), b = on({8, 6}, {Shard(0), Shard(0)});
   const std::string text = message_of<PlacementError>([&] { add(a, b); });
-  EXPECT_CONTAINS(text, "order {tp, dp}");
+  expect_contains(text, "order {tp, dp}");
 }
 
 TEST_F(ErrorsTest, AShapeErrorNamesTheInputsAndTheLine) {
   Tensor a = on({4, 5}, {Shard(0), Replicate()}), b = on({6, 8}, {Replicate(), Replicate()});
   const std::string text = message_of<ShapeError>([&] { matmul(a, b); });
-  EXPECT_CONTAINS(text, "[matmul] inner sizes 5 and 6 differ");
-  EXPECT_CONTAINS(text, "input 0: float32 [4, 5] {Shard(0), Replicate()} on cpu mesh (dp=2, tp=2)");
-  EXPECT_CONTAINS(text, "called at tests/client/errors_test.cc:");
+  expect_contains(text, "[matmul] inner sizes 5 and 6 differ");
+  expect_contains(text, "input 0: float32 [4, 5] {Shard(0), Replicate()} on cpu mesh (dp=2, tp=2)");
+  expect_contains(text, "called at tests/client/errors_test.cc:");
 }
 
 TEST_F(ErrorsTest, InputsOnDifferentMeshesAreRefusedByName) {
   const DeviceMesh other = init_device_mesh("cpu", {2}, {"ep"});
   Tensor a = on({4}, {Replicate(), Replicate()}), b = make({4}, {.mesh = other});
   const std::string text = message_of<MeshError>([&] { add(a, b); });
-  EXPECT_CONTAINS(text, "[add]");
-  EXPECT_CONTAINS(text, mesh_.str());
-  EXPECT_CONTAINS(text, other.str());
+  expect_contains(text, "[add]");
+  expect_contains(text, mesh_.str());
+  expect_contains(text, other.str());
   add(a, b.redistribute(mesh_, {Replicate(), Replicate()}));
 }
 
@@ -124,15 +126,15 @@ TEST_F(ErrorsTest, InputsOfDifferentGraphsAreRefusedByName) {
   GraphScope scope(second);
   Tensor b = on({4}, {Replicate(), Replicate()});
   const std::string text = message_of<GraphError>([&] { add(a, b); });
-  EXPECT_CONTAINS(text, "graph " + std::to_string(client_.graph().id()));
-  EXPECT_CONTAINS(text, "graph " + std::to_string(second.id()));
+  expect_contains(text, "graph " + std::to_string(client_.graph().id()));
+  expect_contains(text, "graph " + std::to_string(second.id()));
   EXPECT_EQ(&relu(a).value()->graph(), &client_.graph().core());
   EXPECT_EQ(&relu(b).value()->graph(), &second.core());
 }
 
 TEST_F(ErrorsTest, UndefinedTensorsAreRefused) {
   Tensor a = on({4}, {Replicate(), Replicate()});
-  EXPECT_CONTAINS(message_of<UserError>([&] { add(a, Tensor()); }), "[add] input 1 is undefined");
+  expect_contains(message_of<UserError>([&] { add(a, Tensor()); }), "[add] input 1 is undefined");
   EXPECT_THROW(Tensor().shape(), UserError);
   EXPECT_THROW(Tensor().to_host(), UserError);
   EXPECT_THROW(Tensor().redistribute({Replicate()}), UserError);
@@ -184,7 +186,7 @@ TEST_F(ErrorsTest, OnceTheExecutorHasFailedEveryCallThrowsItsFailure) {
   wait();
   runtime_->fail_fatally(std::make_exception_ptr(RuntimeFault("node 1 is lost")));
   TensorFuture future;
-  EXPECT_CONTAINS(message_of<RuntimeFault>([&] {
+  expect_contains(message_of<RuntimeFault>([&] {
                     future = a.to_host_async();
                     future.get();
                   }),

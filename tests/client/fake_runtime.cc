@@ -69,29 +69,32 @@ void FakeRuntime::execute(GraphLink& link) {
   RecordReader reader;
   for (bool open = true; open;) {
     link.ring.wait_readable();
-    std::exception_ptr fatal;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !held_; });
-      fatal = fatal_failure_;
-    }
     while (open && reader.read(link.ring)) {
-      if (fatal) {
-        if (IntrusivePtr<RecordPayload> payload = reader.take_payload(); payload && payload->read)
-          payload->read->fail(fatal);
-        {
-          std::lock_guard lock(link.failure_mutex);
-          link.failure = fatal;
-        }
-        link.failed.store(true);
-        link.ring.close();
-        return;
+      std::exception_ptr fatal;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !held_; });
+        fatal = fatal_failure_;
       }
       open = reader.kind() != RecordKind::kClose;
-      handle(link, reader);
+      if (fatal) {
+        fail(link, reader, fatal);
+      } else {
+        handle(link, reader);
+      }
       reader.consume(link.ring);
     }
   }
+}
+
+void FakeRuntime::fail(GraphLink& link, RecordReader& reader, const std::exception_ptr& failure) {
+  {
+    std::lock_guard lock(link.failure_mutex);
+    link.failure = failure;
+  }
+  link.failed.store(true);
+  const IntrusivePtr<RecordPayload> payload = reader.take_payload();
+  if (payload && payload->read) payload->read->fail(failure);
 }
 
 void FakeRuntime::handle(GraphLink& link, RecordReader& reader) {

@@ -40,7 +40,7 @@ class FakeRuntime : public Runtime {
   void release();
   // All reads from now on fail with this.
   void fail_reads(std::exception_ptr error);
-  // The next record ends its executor with this failure.
+  // From the next record on, its executor does nothing but answer reads with this failure.
   void fail_fatally(std::exception_ptr error);
   // Everything executed so far. A flush record's presence in the log means that all before it is there.
   std::vector<LoggedRecord> log() const;
@@ -53,6 +53,7 @@ class FakeRuntime : public Runtime {
  private:
   void execute(GraphLink& link);
   void handle(GraphLink& link, RecordReader& reader);
+  void fail(GraphLink& link, RecordReader& reader, const std::exception_ptr& failure);
   void check(const LoggedRecord& record);
 
   const DeviceBinding binding_;
