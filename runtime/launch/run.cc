@@ -77,6 +77,7 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
     exit_code = 1;
     print_error(reason);
   }
+  if (signals) signals->program_ended();
   bool clean = controller->shutdown(exit_code, reason, kGoodbyeGraceS);
   if (!clean && exit_code == 0) {
     exit_code = 1;

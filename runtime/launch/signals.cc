@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iostream>
 #include <string>
 
 namespace dtorch {
@@ -13,7 +14,8 @@ namespace dtorch {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
-constexpr int kLooksBeforeForce = 16;  // 4 s
+constexpr int kLooksBeforeFailure = 16;  // 4 s
+constexpr int kLooksBeforeForce = 32;    // 8 s
 constexpr int kInterrupted = 130;
 
 std::atomic<MainController*> stop_target{nullptr};
@@ -67,16 +69,26 @@ StopSignals::~StopSignals() {
   stop_target.store(nullptr);
 }
 
+void StopSignals::program_ended() {
+  std::lock_guard lock(mutex_);
+  program_ended_ = true;
+}
+
 void StopSignals::watch() {
   std::unique_lock lock(mutex_);
   for (int looks = 0;;) {
     if (changed_.wait_for(lock, kLookEvery, [&] { return done_; })) return;
-    if (last_signal.load() == 0 || controller_.stop_seen()) continue;
-    if (++looks < kLooksBeforeForce) continue;
-    lock.unlock();
-    const char* name = last_signal.load() == SIGINT ? "SIGINT" : "SIGTERM";
-    controller_.fail(std::make_exception_ptr(RuntimeFault(std::string("stopped by ") + name)));
-    return;
+    if (last_signal.load() == 0 || controller_.stop_seen() || program_ended_) continue;
+    ++looks;
+    const std::string text = std::string("stopped by ") + (last_signal.load() == SIGINT ? "SIGINT" : "SIGTERM");
+    if (looks == kLooksBeforeFailure) {
+      lock.unlock();
+      controller_.fail(std::make_exception_ptr(RuntimeFault(text)));
+      lock.lock();
+    } else if (looks == kLooksBeforeForce) {
+      std::cerr << "error: " + text + "\n" << std::flush;
+      ::_exit(1);  // lint: allow
+    }
   }
 }
 

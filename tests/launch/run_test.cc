@@ -171,5 +171,15 @@ TEST(Run, ProgramThatDoesntAskIsStoppedAtItsNextRead) {
   EXPECT_LT(ended.seconds, 10);
 }
 
+TEST(RunDeathTest, ProgramThatIsBusyWithSomethingElseIsEndedByForce) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(run_here({}, [](Client&) {
+                testing::internal::GetCapturedStderr();
+                ::raise(SIGTERM);
+                std::this_thread::sleep_for(std::chrono::seconds(60));
+              }),
+              testing::ExitedWithCode(1), "error: stopped by SIGTERM");
+}
+
 }  // namespace
 }  // namespace dtorch
