@@ -1,5 +1,5 @@
-// The credit limit (I7): how many operators, and how many bytes of their results and feeds, may be on their way to the nodes. Shared by all
-// Graphs; thread-safe.
+// The credit limit (I7): how many operators, and how many bytes of their results and feeds, may be on their way to the
+// nodes. Shared by all Graphs; thread-safe.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace dtorch {
 class Credits {
  public:
   Credits(int64_t max_operators, int64_t max_bytes) : max_operators_(max_operators), max_bytes_(max_bytes) {}
-  // Blocks until the limits allow it, or nothing is in flight; waiters are served in order. Taking nothing never blocks. False (and
-  // nothing taken) after close().
+  // Blocks until the limits allow it, or nothing is in flight; waiters are served in order. Taking nothing never
+  // blocks. False (and nothing taken) after close().
   bool take(int64_t num_operators, int64_t num_bytes);
   void give_back(int64_t num_operators, int64_t num_bytes);
   // Nothing will come back any more: wakes all waiters.

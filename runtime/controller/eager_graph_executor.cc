@@ -11,8 +11,8 @@ constexpr size_t kMaxPieceOperands = 1 << 15;
 
 }  // namespace
 
-EagerGraphExecutor::EagerGraphExecutor(std::shared_ptr<GraphLink> link, Ledger& ledger, Sequencer& sequencer, Credits& credits,
-                                       PassList passes)
+EagerGraphExecutor::EagerGraphExecutor(std::shared_ptr<GraphLink> link, Ledger& ledger, Sequencer& sequencer,
+                                       Credits& credits, PassList passes)
     : stream_(std::move(link)),
       ledger_(ledger),
       sequencer_(sequencer),
@@ -123,7 +123,8 @@ void EagerGraphExecutor::take_operator(const RecordReader& record) {
     draft_.wants_ack_now = true;
   }
   if (has_feed) {
-    draft_.feeds.push_back({record.scalars()[0].bits, payload->feed.shared_bytes(), info.spec->outputs.at(0)->layout.mesh()});
+    draft_.feeds.push_back(
+        {record.scalars()[0].bits, payload->feed.shared_bytes(), info.spec->outputs.at(0)->layout.mesh()});
     draft_.num_bytes += payload->feed.num_bytes();
   }
   if (!info.is_read) {

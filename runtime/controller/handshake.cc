@@ -20,8 +20,8 @@ std::string list_nodes(const std::vector<int32_t>& nodes) {
 
 }  // namespace
 
-std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes, std::chrono::steady_clock::time_point deadline,
-                                  uint64_t registry_hash) {
+std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes,
+                                  std::chrono::steady_clock::time_point deadline, uint64_t registry_hash) {
   std::vector<std::optional<Hello>> said(static_cast<size_t>(num_nodes));
   for (int32_t missing = num_nodes; missing > 0; --missing) {
     const auto left = deadline - std::chrono::steady_clock::now();
@@ -35,12 +35,13 @@ std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes, s
       throw RuntimeFault(list_nodes(silent) + " didn't start within the deadline");
     }
     if (envelope->message.kind == MessageKind::kError) {
-      throw RuntimeFault("node " + std::to_string(envelope->from) + " failed at start: " + decode_error(envelope->message).message);
+      throw RuntimeFault("node " + std::to_string(envelope->from) +
+                         " failed at start: " + decode_error(envelope->message).message);
     }
     Hello hello = decode_hello(envelope->message);
     if (hello.node != envelope->from || hello.node < 0 || hello.node >= num_nodes) {
-      throw RuntimeFault("the process at place " + std::to_string(envelope->from) + " says that it is " + name_of_node(hello) +
-                         "; there are " + std::to_string(num_nodes) + " nodes");
+      throw RuntimeFault("the process at place " + std::to_string(envelope->from) + " says that it is " +
+                         name_of_node(hello) + "; there are " + std::to_string(num_nodes) + " nodes");
     }
     std::optional<Hello>& place = said[static_cast<size_t>(hello.node)];
     if (place) throw RuntimeFault(name_of_node(hello) + " said hello twice");
@@ -56,12 +57,14 @@ void check_hellos_agree(const std::vector<Hello>& hellos, uint64_t registry_hash
   const Hello& first = hellos.front();
   for (const Hello& hello : hellos) {
     if (hello.registry_hash != registry_hash) {
-      throw RuntimeFault(name_of_node(hello) +
-                         " has registered other operators than rank 0; register the same ones in the same order on every rank, "
-                         "before dtorch::run");
+      throw RuntimeFault(
+          name_of_node(hello) +
+          " has registered other operators than rank 0; register the same ones in the same order on every rank, "
+          "before dtorch::run");
     }
     if (hello.versions != first.versions) {
-      throw RuntimeFault(name_of_node(hello) + " runs " + hello.versions + ", " + name_of_node(first) + " runs " + first.versions);
+      throw RuntimeFault(name_of_node(hello) + " runs " + hello.versions + ", " + name_of_node(first) + " runs " +
+                         first.versions);
     }
   }
 }
@@ -90,8 +93,8 @@ std::string describe_hellos(const std::vector<Hello>& hellos, const DeviceBindin
     for (int64_t device = 0; device < binding.num_devices(); ++device) {
       if (binding.node_of(device) == hello.node) devices += (devices.empty() ? "" : ", ") + std::to_string(device);
     }
-    text += name_of_node(hello) + ": " + hello.versions + ", " + std::to_string(hello.num_cores) + " cores, devices [" + devices +
-            "]\n";
+    text += name_of_node(hello) + ": " + hello.versions + ", " + std::to_string(hello.num_cores) + " cores, devices [" +
+            devices + "]\n";
   }
   return text;
 }

@@ -1,4 +1,5 @@
-// The start of a job on the controller's side: every node says Hello, the processes must agree, devices are bound, every node gets its Config.
+// The start of a job on the controller's side: every node says Hello, the processes must agree, devices are bound,
+// every node gets its Config.
 #pragma once
 #include <chrono>
 #include <string>
@@ -10,10 +11,11 @@
 
 namespace dtorch {
 
-// Collects one Hello of every node, in order of node. Throws RuntimeFault that names the nodes that said nothing until `deadline`, or the
-// node and host that differ: another set of operators (registry hash) or other versions than the rest.
-std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes, std::chrono::steady_clock::time_point deadline,
-                                  uint64_t registry_hash);
+// Collects one Hello of every node, in order of node. Throws RuntimeFault that names the nodes that said nothing until
+// `deadline`, or the node and host that differ: another set of operators (registry hash) or other versions than the
+// rest.
+std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes,
+                                  std::chrono::steady_clock::time_point deadline, uint64_t registry_hash);
 // Throws as above. `hellos` isn't empty.
 void check_hellos_agree(const std::vector<Hello>& hellos, uint64_t registry_hash);
 

@@ -56,9 +56,8 @@ bool Ledger::enter(std::unique_ptr<LedgerEntry> entry) {
     num_reads_.fetch_add(1);
     ++totals_.reads;
   }
-  totals_.operators += static_cast<int64_t>(
-      std::count_if(entry->graph.operators.begin(), entry->graph.operators.end(),
-                    [](const Operator& op) { return op.spec != kReleaseSpec; }));
+  totals_.operators += static_cast<int64_t>(std::count_if(entry->graph.operators.begin(), entry->graph.operators.end(),
+                                                          [](const Operator& op) { return op.spec != kReleaseSpec; }));
   ++totals_.pieces;
   entry->stream->pieces_in_flight.fetch_add(1);
   entry->stream->unsettled.push_back(entry.get());
@@ -101,7 +100,8 @@ void Ledger::on_ack(const Ack& ack) {
     check_node(ack.node);
     latest_[static_cast<size_t>(ack.node)] = ack;
     latest_[static_cast<size_t>(ack.node)].sequences.clear();
-    for (Sequence sequence : ack.sequences) acknowledge(in_flight(sequence, ack.node, "acknowledges"), ack.node, deliveries);
+    for (Sequence sequence : ack.sequences)
+      acknowledge(in_flight(sequence, ack.node, "acknowledges"), ack.node, deliveries);
     while (!entries_.empty() && entries_.front() == nullptr) {
       entries_.pop_front();
       ++first_;
@@ -208,7 +208,8 @@ void Ledger::on_error(const ErrorReport& report) {
   LedgerEntry& entry = in_flight(report.sequence, report.node, "reports an error of");
   if (report.op_index >= entry.graph.operators.size()) {
     throw RuntimeFault("node " + std::to_string(report.node) + " reports an error of operator " +
-                       std::to_string(report.op_index) + " of a piece of " + std::to_string(entry.graph.operators.size()));
+                       std::to_string(report.op_index) + " of a piece of " +
+                       std::to_string(entry.graph.operators.size()));
   }
   const SourceLine& where = entry.graph.source_lines[report.op_index];
   auto cause = std::make_shared<Cause>();
@@ -216,12 +217,13 @@ void Ledger::on_error(const ErrorReport& report) {
   cause->op_index = report.op_index;
   cause->device = report.device;
   std::string text = std::string("[") + entry.stream->specs.op_name(entry.graph.operators[report.op_index].spec) +
-                     "] failed on node " + std::to_string(report.node) + " device " + std::to_string(report.device) + ": " +
-                     report.message;
+                     "] failed on node " + std::to_string(report.node) + " device " + std::to_string(report.device) +
+                     ": " + report.message;
   if (where.line != 0) text += "; called at " + where.str();
   cause->error = std::make_exception_ptr(RuntimeFault(text));
   CausePtr& kept = entry.errors[report.op_index];
-  if (kept == nullptr || report.device < kept->device) kept = std::move(cause);  // whichever comes first, the text is the same
+  if (kept == nullptr || report.device < kept->device)
+    kept = std::move(cause);  // whichever comes first, the text is the same
 }
 
 void Ledger::on_read_data(const ReadData& data, const SharedBytes& payload) {

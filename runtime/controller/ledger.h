@@ -1,9 +1,11 @@
-// The ledger: every piece that was sent and isn't acknowledged by all nodes, what failed in it, and the reads that wait. Shared by the
-// executors (enter) and the inbox thread (everything that comes back); one mutex, never held while a caller's code runs.
+// The ledger: every piece that was sent and isn't acknowledged by all nodes, what failed in it, and the reads that
+// wait. Shared by the executors (enter) and the inbox thread (everything that comes back); one mutex, never held while
+// a caller's code runs.
 //
-// A piece is complete when every node has acknowledged it, and settled when all earlier pieces of its Graph are complete too. Only then its
-// reads are delivered. What an error reaches is followed when pieces settle, in stream order, on their logical graphs: an operator
-// that failed or reads a tainted operand taints its outputs; a release or a new value clears a slot (errors in flight).
+// A piece is complete when every node has acknowledged it, and settled when all earlier pieces of its Graph are
+// complete too. Only then its reads are delivered. What an error reaches is followed when pieces settle, in stream
+// order, on their logical graphs: an operator that failed or reads a tainted operand taints its outputs; a release or a
+// new value clears a slot (errors in flight).
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -55,23 +57,23 @@ struct GraphStream {
   // The ledger's, under its mutex.
   std::deque<LedgerEntry*> unsettled;  // in stream order
   std::unordered_map<OperandId, CausePtr> taint;
-  std::vector<CausePtr> unread;        // failures that no read has delivered, in order
-  CausePtr shown;                      // the one of them that GraphLink::unread_failure shows, or null
+  std::vector<CausePtr> unread;  // failures that no read has delivered, in order
+  CausePtr shown;                // the one of them that GraphLink::unread_failure shows, or null
 };
 
 // What the ledger keeps of a piece.
 struct LedgerEntry {
   GraphStream* stream = nullptr;
   Sequence sequence = 0;
-  LogicalGraph graph;                          // as sent, with source lines
-  int64_t num_operators = 0, num_bytes = 0;    // the credit it holds
+  LogicalGraph graph;                        // as sent, with source lines
+  int64_t num_operators = 0, num_bytes = 0;  // the credit it holds
   std::vector<LedgerRead> reads;
   std::vector<IntrusivePtr<ReadState>> barriers;
   std::chrono::steady_clock::time_point sent_at;
-  std::vector<bool> acknowledged;              // by node
+  std::vector<bool> acknowledged;  // by node
   int32_t acks_missing = 0;
   bool settled = false;
-  std::map<uint32_t, CausePtr> errors;         // by operator
+  std::map<uint32_t, CausePtr> errors;  // by operator
 };
 
 class Ledger {
@@ -82,8 +84,8 @@ class Ledger {
   void add_stream(GraphStream& stream);
   // The stream has no work in flight (wait_settled).
   void remove_stream(GraphStream& stream);
-  // Called in the sequencer's critical section, so that sequences come in order. False when everything has failed: nothing is entered,
-  // and the reads have failed.
+  // Called in the sequencer's critical section, so that sequences come in order. False when everything has failed:
+  // nothing is entered, and the reads have failed.
   bool enter(std::unique_ptr<LedgerEntry> entry);
   // Blocks until all work of the stream is settled, or everything has failed.
   void wait_settled(GraphStream& stream);
@@ -124,8 +126,8 @@ class Ledger {
   // Follows taint through the piece; returns the causes that reach its reads, by read number.
   std::unordered_map<uint64_t, CausePtr> follow_taint(LedgerEntry& entry);
   void finish_read(GraphStream& stream, const LedgerRead& read, const CausePtr& cause, Deliveries& out);
-  // Keeps GraphLink::unread_failure at the first failure that nobody has seen: a read delivers one (`delivered`), and the client takes away
-  // what it throws.
+  // Keeps GraphLink::unread_failure at the first failure that nobody has seen: a read delivers one (`delivered`), and
+  // the client takes away what it throws.
   void refresh_unread(GraphStream& stream, const CausePtr& delivered);
   void fail_stream(GraphStream& stream, Deliveries& out);
   void check_node(int32_t node) const;
@@ -145,7 +147,7 @@ class Ledger {
   std::unordered_map<uint64_t, WaitingRead> reads_;
   std::atomic<int64_t> num_reads_{0};
   std::vector<Clock::time_point> heard_;
-  std::vector<Ack> latest_;                           // statistics, by node
+  std::vector<Ack> latest_;  // statistics, by node
   RuntimeStats totals_;
   std::exception_ptr failure_;
   std::atomic<bool> failed_{false};

@@ -65,9 +65,9 @@ struct MainController::State {
   std::mutex mutex;
   std::condition_variable goodbye_said;
   std::map<GraphLink*, std::unique_ptr<EagerGraphExecutor>> executors;  // under mutex
-  std::set<int32_t> goodbyes;                                          // under mutex
-  bool ended = false;                                                  // under mutex
-  int32_t warned_node = -1;                                            // the inbox thread's
+  std::set<int32_t> goodbyes;                                           // under mutex
+  bool ended = false;                                                   // under mutex
+  int32_t warned_node = -1;                                             // the inbox thread's
 };
 
 std::optional<Envelope> MainController::State::next_envelope() {
@@ -105,8 +105,10 @@ void MainController::State::handle(const Envelope& envelope) {
   const Message& message = envelope.message;
   ledger.on_heard(envelope.from);
   switch (message.kind) {
-    case MessageKind::kAck: return ledger.on_ack(decode_ack(message));
-    case MessageKind::kReadData: return ledger.on_read_data(decode_read_data(message), message.payload);
+    case MessageKind::kAck:
+      return ledger.on_ack(decode_ack(message));
+    case MessageKind::kReadData:
+      return ledger.on_read_data(decode_read_data(message), message.payload);
     case MessageKind::kError: {
       const ErrorReport report = decode_error(message);
       if (report.device >= 0) return ledger.on_error(report);
@@ -123,7 +125,8 @@ void MainController::State::handle(const Envelope& envelope) {
     case MessageKind::kConfig:
     case MessageKind::kPiece:
     case MessageKind::kFeed:
-    case MessageKind::kShutdown: break;
+    case MessageKind::kShutdown:
+      break;
   }
   throw RuntimeFault("it sent a message of a kind that nodes don't send now");
 }
@@ -135,7 +138,8 @@ void MainController::State::watch() {
     return;
   }
   const std::string text = "node " + std::to_string(silence.node) + " has been silent for " +
-                           std::to_string(duration_cast<std::chrono::seconds>(silence.since).count()) + " s; it owes " + silence.where;
+                           std::to_string(duration_cast<std::chrono::seconds>(silence.since).count()) + " s; it owes " +
+                           silence.where;
   if (silence.since >= seconds(deadline_of(options))) throw RuntimeFault(text);
   if (warned_node != silence.node) log_warn("{}", text);
   warned_node = silence.node;

@@ -1,5 +1,6 @@
-// Main-Controller: owns the node table, the sequencer (I4), the executors of all Graphs and what comes back from the nodes.
-// Threads: one for each Graph (EagerGraphExecutor), one for the inbox (every message of a node, and the watchdog).
+// Main-Controller: owns the node table, the sequencer (I4), the executors of all Graphs and what comes back from the
+// nodes. Threads: one for each Graph (EagerGraphExecutor), one for the inbox (every message of a node, and the
+// watchdog).
 #pragma once
 #include <exception>
 #include <memory>
@@ -18,10 +19,11 @@ class MainController final : public Runtime {
   // Ends the job with code 1 if shutdown() wasn't called; doesn't wait for nodes then.
   ~MainController() override;
 
-  // Waits (up to the deadline) for every node's Hello, checks that registries and versions agree, binds devices to nodes and sends the
-  // Config. Throws RuntimeFault that names the node and what differs.
+  // Waits (up to the deadline) for every node's Hello, checks that registries and versions agree, binds devices to
+  // nodes and sends the Config. Throws RuntimeFault that names the node and what differs.
   void start();
-  // Everything that is under way fails with `error`, for good; nothing waits for the nodes any more. The first failure wins. Any thread.
+  // Everything that is under way fails with `error`, for good; nothing waits for the nodes any more. The first failure
+  // wins. Any thread.
   void fail(std::exception_ptr error);
   // What ended the job early: given to fail(), or said by a node or the watchdog; else null. Any thread.
   std::exception_ptr failure() const;

@@ -1,6 +1,6 @@
-// The sequencer: the one place where pieces of all Graphs get their order (I4). Credit is taken first; then, in one critical section, the
-// sequence number and the transfer numbers are drawn, the piece is encoded, entered in the ledger and put on every node's queue.
-// Thread-safe.
+// The sequencer: the one place where pieces of all Graphs get their order (I4). Credit is taken first; then, in one
+// critical section, the sequence number and the transfer numbers are drawn, the piece is encoded, entered in the ledger
+// and put on every node's queue. Thread-safe.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -22,12 +22,12 @@ struct PieceFeed {
 struct PieceDraft {
   LogicalGraph graph;
   std::vector<OperatorSpec> new_specs;
-  uint32_t num_transfers = 0;       // operators of the piece that move data between devices
+  uint32_t num_transfers = 0;  // operators of the piece that move data between devices
   std::vector<PieceFeed> feeds;
   std::vector<LedgerRead> reads;
   std::vector<IntrusivePtr<ReadState>> barriers;
   bool wants_ack_now = false;
-  int64_t num_operators = 0;        // that need credit
+  int64_t num_operators = 0;  // that need credit
   int64_t num_bytes = 0;
 };
 
@@ -35,7 +35,8 @@ class Sequencer {
  public:
   Sequencer(ControlEndpoint& control, Ledger& ledger, Credits& credits, const DeviceBinding& binding, uint32_t epoch)
       : control_(control), ledger_(ledger), credits_(credits), binding_(binding), epoch_(epoch) {}
-  // Blocks while there is no credit; never on a node. False when everything has failed; the draft's reads have then failed too.
+  // Blocks while there is no credit; never on a node. False when everything has failed; the draft's reads have then
+  // failed too.
   bool submit(GraphStream& stream, PieceDraft draft);
 
  private:
@@ -46,7 +47,7 @@ class Sequencer {
   const DeviceBinding& binding_;
   const uint32_t epoch_;
   std::mutex mutex_;
-  PieceEncoder encoder_;         // under mutex_, as all below
+  PieceEncoder encoder_;  // under mutex_, as all below
   Sequence next_sequence_ = 1;
   uint64_t next_transfer_ = 1;
 };

@@ -12,13 +12,13 @@ namespace dtorch {
 struct SpecInfo {
   const OperatorSpec* spec = nullptr;  // the client's; lives as long as its Graph
   const char* op_name = "";
-  int64_t output_bytes = 0;            // of the logical tensors
+  int64_t output_bytes = 0;  // of the logical tensors
   bool is_read = false;
-  bool ends_subgraph = false;          // reads and what the operator says
-  bool moves_data = false;             // draws a transfer number
-  bool has_feed = false;               // from_host: bytes travel beside the piece
-  bool droppable = false;              // pure and without a feed
-  bool defined_on_nodes = false;       // a piece that was sent defines it
+  bool ends_subgraph = false;     // reads and what the operator says
+  bool moves_data = false;        // draws a transfer number
+  bool has_feed = false;          // from_host: bytes travel beside the piece
+  bool droppable = false;         // pure and without a feed
+  bool defined_on_nodes = false;  // a piece that was sent defines it
 };
 
 // Filled and read by the executor of the Graph; other threads only ask for names.

@@ -18,10 +18,12 @@ constexpr auto kThreadGrace = std::chrono::seconds(2);
 
 // All that a node's threads use. They share it, so that a thread that doesn't end in time can be left behind.
 struct LocalNode {
-  LocalNode(std::shared_ptr<InProcessFabric> shared_fabric, int32_t number) : fabric(std::move(shared_fabric)), node(number) {}
+  LocalNode(std::shared_ptr<InProcessFabric> shared_fabric, int32_t number)
+      : fabric(std::move(shared_fabric)), node(number) {}
 
   void report(const std::string& what) {
-    fabric->control(node).send(kController, encode(ErrorReport{.epoch = 1, .node = node, .device = -1, .message = what}));
+    fabric->control(node).send(kController,
+                               encode(ErrorReport{.epoch = 1, .node = node, .device = -1, .message = what}));
   }
   void serve() {
     try {
@@ -95,7 +97,9 @@ class EmbeddedJob final : public Job {
 
  private:
   // Keeps the node for the life of the process: its destructor would wait for its threads.
-  static void leave_behind(std::shared_ptr<LocalNode> node) { static_cast<void>(new std::shared_ptr<LocalNode>(std::move(node))); }
+  static void leave_behind(std::shared_ptr<LocalNode> node) {
+    static_cast<void>(new std::shared_ptr<LocalNode>(std::move(node)));
+  }
 
   std::shared_ptr<InProcessFabric> fabric_;
   std::vector<std::shared_ptr<LocalNode>> nodes_;

@@ -1,5 +1,5 @@
-// Watches, on a thread of its own, the process that started this one (mpirun, slurmstepd). While it lives it ends the job when a rank dies;
-// when it is gone nobody would.
+// Watches, on a thread of its own, the process that started this one (mpirun, slurmstepd). While it lives it ends the
+// job when a rank dies; when it is gone nobody would.
 #pragma once
 #include <condition_variable>
 #include <functional>
@@ -13,8 +13,8 @@ inline constexpr int kPeerLost = 78;
 
 class LauncherWatch {
  public:
-  // `on_gone` runs on the watch's thread, some seconds after the launcher went away. When this object still lives a while after that, the
-  // process is ended with kPeerLost.
+  // `on_gone` runs on the watch's thread, some seconds after the launcher went away. When this object still lives a
+  // while after that, the process is ended with kPeerLost.
   explicit LauncherWatch(std::function<void()> on_gone);
   ~LauncherWatch();
   LauncherWatch(const LauncherWatch&) = delete;

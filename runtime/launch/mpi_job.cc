@@ -24,11 +24,10 @@ class MpiJob final : public Job {
   int32_t num_nodes() const override { return session_->num_nodes(); }
 
   void start(std::function<void(std::exception_ptr)> on_failure) override {
-    comm_ = std::make_unique<CommThread>(session_->make_transport(), std::vector<ProgressSource*>{&session_->control_progress()},
-                                         on_failure);
-    watch_ = std::make_unique<LauncherWatch>([on_failure] {
-      on_failure(std::make_exception_ptr(RuntimeFault("the launcher (mpirun) is gone")));
-    });
+    comm_ = std::make_unique<CommThread>(session_->make_transport(),
+                                         std::vector<ProgressSource*>{&session_->control_progress()}, on_failure);
+    watch_ = std::make_unique<LauncherWatch>(
+        [on_failure] { on_failure(std::make_exception_ptr(RuntimeFault("the launcher (mpirun) is gone"))); });
   }
 
   bool finish(bool clean, int exit_code) override {
@@ -47,7 +46,9 @@ class MpiJob final : public Job {
 
 }  // namespace
 
-std::unique_ptr<Job> make_mpi_job(std::unique_ptr<MpiSession> session) { return std::make_unique<MpiJob>(std::move(session)); }
+std::unique_ptr<Job> make_mpi_job(std::unique_ptr<MpiSession> session) {
+  return std::make_unique<MpiJob>(std::move(session));
+}
 
 int run_node_rank(std::unique_ptr<MpiSession> session) {
   const int32_t node = session->node();

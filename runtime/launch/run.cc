@@ -45,8 +45,8 @@ bool is_first_rank() {
   return true;
 }
 
-// Runs the program as a client of `controller`. Returns its exit code; what goes wrong is thrown, and has failed everything then, so that
-// nothing waits for work that nobody will read.
+// Runs the program as a client of `controller`. Returns its exit code; what goes wrong is thrown, and has failed
+// everything then, so that nothing waits for work that nobody will read.
 int run_program(const std::shared_ptr<MainController>& controller, const Program& program, int argc, char** argv) {
   controller->start();
   log_debug("{}", controller->describe_nodes());

@@ -37,7 +37,8 @@ void install(void (*handler)(int), std::array<struct sigaction, N>& before) {
   action.sa_flags = SA_RESTART;
   for (size_t i = 0; i < N; ++i) {
     if (sigaction(kStopSignals[i], &action, &before[i]) != 0) {
-      throw RuntimeFault(std::string("can't handle signal ") + std::to_string(kStopSignals[i]) + ": " + std::strerror(errno));
+      throw RuntimeFault(std::string("can't handle signal ") + std::to_string(kStopSignals[i]) + ": " +
+                         std::strerror(errno));
     }
   }
 }

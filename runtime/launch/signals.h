@@ -1,4 +1,5 @@
-// Signals that ask a job to end. Rank 0 passes them to the Main-Controller; the other ranks ignore them and wait to be told.
+// Signals that ask a job to end. Rank 0 passes them to the Main-Controller; the other ranks ignore them and wait to be
+// told.
 #pragma once
 #include <signal.h>
 
@@ -13,9 +14,10 @@ namespace dtorch {
 
 inline constexpr std::array<int, 3> kStopSignals = {SIGTERM, SIGINT, SIGUSR1};
 
-// While it lives SIGTERM, SIGINT and SIGUSR1 call request_stop; a second SIGINT ends the process at once with code 130. A program that
-// hasn't asked Client::stop_requested 4 s after SIGTERM or SIGINT won't end by itself: everything then fails, which its next read throws.
-// When it is still busy with something else another 4 s later, the process ends with code 1 (I10). One at a time in a process.
+// While it lives SIGTERM, SIGINT and SIGUSR1 call request_stop; a second SIGINT ends the process at once with code 130.
+// A program that hasn't asked Client::stop_requested 4 s after SIGTERM or SIGINT won't end by itself: everything then
+// fails, which its next read throws. When it is still busy with something else another 4 s later, the process ends with
+// code 1 (I10). One at a time in a process.
 class StopSignals {
  public:
   explicit StopSignals(MainController& controller);

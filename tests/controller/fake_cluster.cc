@@ -15,11 +15,13 @@ OperatorDef add_op{.name = "test_add"};
 OperatorDef pair_op{.name = "test_pair"};
 OperatorDef effect_op{.name = "test_effect", .klass = OperatorClass::kEffect};
 OperatorDef move_op{.name = "test_move", .lowering = Lowering::kTransfer};
-OperatorDef read_op{.name = "test_read", .klass = OperatorClass::kRead, .lowering = Lowering::kRead, .ends_subgraph = true};
+OperatorDef read_op{
+    .name = "test_read", .klass = OperatorClass::kRead, .lowering = Lowering::kRead, .ends_subgraph = true};
 
 void register_once() {
   static const bool done = [] {
-    for (OperatorDef* def : {&make_op, &add_op, &pair_op, &effect_op, &move_op, &read_op}) OperatorRegistry::global().add(*def);
+    for (OperatorDef* def : {&make_op, &add_op, &pair_op, &effect_op, &move_op, &read_op})
+      OperatorRegistry::global().add(*def);
     return true;
   }();
   static_cast<void>(done);
@@ -33,7 +35,10 @@ const OperatorDef& test_operator(const std::string& name) {
 }
 
 FakeNode::FakeNode(InProcessFabric& fabric, int32_t node, Behaviour behaviour)
-    : endpoint_(fabric.control(node)), node_(node), behaviour_(std::move(behaviour)), acknowledges_(behaviour_.acknowledges) {
+    : endpoint_(fabric.control(node)),
+      node_(node),
+      behaviour_(std::move(behaviour)),
+      acknowledges_(behaviour_.acknowledges) {
   register_once();
   thread_ = std::thread([this] { serve(); });
 }
@@ -99,7 +104,8 @@ void FakeNode::take_piece(const Message& message) {
 }
 
 void FakeNode::send_ack(std::vector<Sequence> sequences) {
-  endpoint_.send(kController, encode(Ack{.epoch = 1, .node = node_, .sequences = std::move(sequences), .kernels_run = 1}));
+  endpoint_.send(kController,
+                 encode(Ack{.epoch = 1, .node = node_, .sequences = std::move(sequences), .kernels_run = 1}));
 }
 
 void FakeNode::acknowledge(Sequence sequence) {
@@ -203,7 +209,8 @@ std::vector<OperandId> TestGraph::call(const std::string& op, std::vector<Operan
   const OperatorSpec& spec = spec_of(op);
   std::vector<OperandId> outputs;
   for (size_t i = 0; i < spec.outputs.size(); ++i) outputs.push_back(next_slot_++);
-  write({.spec = &spec, .line = line, .inputs = std::move(inputs), .outputs = outputs, .releases = std::move(releases)});
+  write(
+      {.spec = &spec, .line = line, .inputs = std::move(inputs), .outputs = outputs, .releases = std::move(releases)});
   return outputs;
 }
 
@@ -219,8 +226,13 @@ OperandId TestGraph::feed(uint64_t number, int64_t num_elements) {
 IntrusivePtr<ReadState> TestGraph::read(OperandId value, uint32_t line) {
   static std::atomic<uint64_t> next_read{1};
   auto payload = make_intrusive<RecordPayload>();
-  payload->read = make_intrusive<ReadState>(Shape{kTestElements}, kFloat32, Box{.offset = {0}, .size = {kTestElements}});
-  write({.spec = &spec_of("test_read"), .payload = payload, .line = line, .inputs = {value}, .scalars = {Scalar{next_read++}, Scalar{}}});
+  payload->read =
+      make_intrusive<ReadState>(Shape{kTestElements}, kFloat32, Box{.offset = {0}, .size = {kTestElements}});
+  write({.spec = &spec_of("test_read"),
+         .payload = payload,
+         .line = line,
+         .inputs = {value},
+         .scalars = {Scalar{next_read++}, Scalar{}}});
   return payload->read;
 }
 
@@ -274,7 +286,8 @@ std::vector<std::string> names_of(const std::vector<Piece>& pieces) {
   std::map<std::pair<GraphId, uint32_t>, std::string> names;
   std::vector<std::string> result;
   for (const Piece& piece : pieces) {
-    for (const OperatorSpec& spec : piece.new_specs) names[{piece.graph, spec.id}] = OperatorRegistry::global().at(spec.op).name;
+    for (const OperatorSpec& spec : piece.new_specs)
+      names[{piece.graph, spec.id}] = OperatorRegistry::global().at(spec.op).name;
     for (const Operator& op : piece.graph_part.operators) {
       result.push_back(op.spec == kReleaseSpec ? "release" : names.at({piece.graph, op.spec}));
     }

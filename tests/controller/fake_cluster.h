@@ -1,4 +1,5 @@
-// A Main-Controller over the in-process fabric, with nodes that only pretend, and Graphs whose records the test writes itself.
+// A Main-Controller over the in-process fabric, with nodes that only pretend, and Graphs whose records the test writes
+// itself.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -17,12 +18,13 @@
 
 namespace dtorch {
 
-// Operators "test_make" (no input), "test_add", "test_pair" (2 inputs, 2 outputs), "test_effect", "test_move" (a redistribute) and "test_read".
+// Operators "test_make" (no input), "test_add", "test_pair" (2 inputs, 2 outputs), "test_effect", "test_move" (a
+// redistribute) and "test_read".
 const OperatorDef& test_operator(const std::string& name);
 inline constexpr int64_t kTestElements = 4;  // of every test tensor, float32
 
-// Pretends to be node `node`: says Hello, decodes pieces and keeps them, acknowledges (at once, or when the test says so), answers reads with
-// `kReadValue` in all elements (node 0 only).
+// Pretends to be node `node`: says Hello, decodes pieces and keeps them, acknowledges (at once, or when the test says
+// so), answers reads with `kReadValue` in all elements (node 0 only).
 class FakeNode {
  public:
   static constexpr float kReadValue = 7;
@@ -30,7 +32,7 @@ class FakeNode {
     bool acknowledges = true;
     bool says_goodbye = true;
     std::string versions = "fake 1";
-    uint64_t registry_hash = 0;                // 0: the real one
+    uint64_t registry_hash = 0;                     // 0: the real one
     std::map<std::string, std::string> fails = {};  // operator name -> what its kernel says, on device = node
   };
   FakeNode(InProcessFabric& fabric, int32_t node, Behaviour behaviour);
@@ -43,8 +45,8 @@ class FakeNode {
   std::vector<Piece> pieces();
   std::vector<uint64_t> feeds();  // numbers, in order of arrival
   void acknowledge(Sequence sequence);
-  void acknowledge_all();         // what has arrived and isn't acknowledged
-  void acknowledge_from_now_on(); // and all that comes
+  void acknowledge_all();          // what has arrived and isn't acknowledged
+  void acknowledge_from_now_on();  // and all that comes
   void report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message);
 
  private:
@@ -55,11 +57,11 @@ class FakeNode {
   const int32_t node_;
   const Behaviour behaviour_;
   std::atomic<bool> acknowledges_;
-  std::unique_ptr<PieceDecoder> decoder_;        // the thread's
+  std::unique_ptr<PieceDecoder> decoder_;  // the thread's
   std::map<std::pair<GraphId, uint32_t>, uint16_t> op_of_spec_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::vector<Piece> pieces_;                    // under mutex_, as all below
+  std::vector<Piece> pieces_;  // under mutex_, as all below
   std::set<Sequence> unacknowledged_;
   std::vector<uint64_t> feeds_;
   std::thread thread_;
@@ -72,7 +74,8 @@ class TestGraph {
   ~TestGraph();  // closes
 
   // Appends a call; `line` is its source line in "user.cc". Returns the output slots.
-  std::vector<OperandId> call(const std::string& op, std::vector<OperandId> inputs, uint32_t line = 1, std::vector<OperandId> releases = {});
+  std::vector<OperandId> call(const std::string& op, std::vector<OperandId> inputs, uint32_t line = 1,
+                              std::vector<OperandId> releases = {});
   OperandId make(uint32_t line = 1) { return call("test_make", {}, line)[0]; }
   OperandId add(OperandId a, OperandId b, uint32_t line = 1) { return call("test_add", {a, b}, line)[0]; }
   // A test_make whose bytes travel from the host.

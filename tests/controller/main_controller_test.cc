@@ -28,7 +28,8 @@ TEST(MainController, AllNodesGetTheSamePiecesOfTwoGraphsInOneOrder) {
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(expected[i].sequence, i + 1);
     EXPECT_EQ(expected[i].first_transfer, next_transfer);
-    for (const Operator& op : expected[i].graph_part.operators) next_transfer += op.num_inputs == 1 && op.num_outputs == 1;
+    for (const Operator& op : expected[i].graph_part.operators)
+      next_transfer += op.num_inputs == 1 && op.num_outputs == 1;
   }
   EXPECT_EQ(next_transfer, 601u);
   for (size_t n = 1; n < 3; ++n) {
@@ -145,7 +146,8 @@ TEST(MainController, NodesThatDifferAreNamedAtStart) {
     controller.start();
     FAIL() << "no error";
   } catch (const RuntimeFault& fault) {
-    EXPECT_NE(std::string(fault.what()).find("node 1 (host1, process 101) has registered other operators"), std::string::npos)
+    EXPECT_NE(std::string(fault.what()).find("node 1 (host1, process 101) has registered other operators"),
+              std::string::npos)
         << fault.what();
   }
 }
@@ -159,7 +161,8 @@ TEST(MainController, OtherVersionsAreNamedAtStart) {
     controller.start();
     FAIL() << "no error";
   } catch (const RuntimeFault& fault) {
-    EXPECT_EQ(std::string(fault.what()), "node 1 (host1, process 101) runs fake 2, node 0 (host0, process 100) runs fake 1");
+    EXPECT_EQ(std::string(fault.what()),
+              "node 1 (host1, process 101) runs fake 2, node 0 (host0, process 100) runs fake 1");
   }
 }
 

@@ -46,7 +46,8 @@ class Pieces {
       std::string name = op.spec == kReleaseSpec ? "release" : std::string(table.at(op.spec).op_name).substr(5);
       std::string inputs;
       for (OperandId slot : graph.inputs(op)) {
-        inputs += (inputs.empty() ? "" : ", ") + std::to_string(slot & kMaxOperand) + ((slot & kLastUse) != 0 ? "!" : "");
+        inputs +=
+            (inputs.empty() ? "" : ", ") + std::to_string(slot & kMaxOperand) + ((slot & kLastUse) != 0 ? "!" : "");
       }
       text += (text.empty() ? "" : "; ") + name + "(" + inputs + ")";
       for (OperandId slot : graph.outputs(op)) text += " -> " + std::to_string(slot);
@@ -108,9 +109,9 @@ TEST(DeadOperatorsPass, ChainWhoseResultIsDroppedGoesAway) {
 TEST(DeadOperatorsPass, WhatIsUsedOrHasAnEffectStays) {
   Pieces pieces;
   LogicalGraph graph;
-  pieces.add(graph, "test_pair", {8, 8}, {0, 1});   // one of its results lives on
-  pieces.add(graph, "test_make", {}, {2});          // used before its release
-  pieces.add(graph, "test_effect", {2}, {3});       // does something
+  pieces.add(graph, "test_pair", {8, 8}, {0, 1});  // one of its results lives on
+  pieces.add(graph, "test_make", {}, {2});         // used before its release
+  pieces.add(graph, "test_effect", {2}, {3});      // does something
   pieces.add(graph, "release", {0, 2, 3}, {});
   const std::string before = pieces.str(graph);
   make_dead_operators_pass()->run(graph, {pieces.table});
@@ -144,7 +145,8 @@ TEST(Passes, DroppedResultsCostNothingOnTheWire) {
   const IntrusivePtr<ReadState> read = graph.read(b);
   const std::vector<Piece> pieces = cluster.node(0).wait_operators(5);
   ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_EQ(names_of(pieces), (std::vector<std::string>{"test_make", "test_make", "test_make", "test_add", "test_read"}));
+  EXPECT_EQ(names_of(pieces),
+            (std::vector<std::string>{"test_make", "test_make", "test_make", "test_add", "test_read"}));
   EXPECT_EQ(pieces[2].graph_part.operands, (std::vector<OperandId>{a, a, a | kLastUse, b, b}));
   cluster.acknowledge_from_now_on();
   EXPECT_EQ(failure_of(read), "");

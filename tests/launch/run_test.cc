@@ -1,4 +1,5 @@
-// dtorch::run with nodes as threads of this process: the whole pipeline on creation, add, redistribute and reads; how jobs end.
+// dtorch::run with nodes as threads of this process: the whole pipeline on creation, add, redistribute and reads; how
+// jobs end.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -55,7 +56,8 @@ TEST_P(Pipeline, CreatesAddsRedistributesAndReads) {
   const Ended ended = run_here({"--devices", "4", "--nodes", GetParam()}, [](Client& client) {
     EXPECT_EQ(client.devices(), 4);
     const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"dp"});
-    const Tensor x = from_host(HostTensor::of<float>({6}, {1, 2, 3, 4, 5, 6}), {.mesh = mesh, .placements = {Shard(0)}});
+    const Tensor x =
+        from_host(HostTensor::of<float>({6}, {1, 2, 3, 4, 5, 6}), {.mesh = mesh, .placements = {Shard(0)}});
     const Tensor y = full({6}, 10.0, {.mesh = mesh, .placements = {Shard(0)}});
     const Tensor z = x + y;
     const std::vector<float> expected = {11, 12, 13, 14, 15, 16};
@@ -73,27 +75,29 @@ TEST_P(Pipeline, CreatesAddsRedistributesAndReads) {
 }
 
 TEST_P(Pipeline, LongChainsOfSeveralGraphsGiveTheirValues) {
-  const Ended ended = run_here({"--devices", "3", "--nodes", GetParam(), "--inflight-operators", "700"}, [](Client& client) {
-    const auto chain = [&](Graph graph, float start) {
-      GraphScope scope(graph);
-      const DeviceMesh mesh = init_device_mesh("cpu", {3});
-      const Tensor one = full({5}, 1.0, {.mesh = mesh, .placements = {Shard(0)}});
-      Tensor y = full({5}, start, {.mesh = mesh, .placements = {Shard(0)}});
-      for (int i = 0; i < 3000; ++i) {
-        y = y + one;
-        if (i % 500 == 0) y = y.redistribute({Replicate()}).redistribute({Shard(0)});
-      }
-      EXPECT_EQ(y.to_host().to_vector<float>(), std::vector<float>(5, start + 3000));
-    };
-    const Graph other = client.new_graph();
-    std::thread second([&] { chain(other, 7); });
-    chain(client.graph(), 0);
-    second.join();
-  });
+  const Ended ended =
+      run_here({"--devices", "3", "--nodes", GetParam(), "--inflight-operators", "700"}, [](Client& client) {
+        const auto chain = [&](Graph graph, float start) {
+          GraphScope scope(graph);
+          const DeviceMesh mesh = init_device_mesh("cpu", {3});
+          const Tensor one = full({5}, 1.0, {.mesh = mesh, .placements = {Shard(0)}});
+          Tensor y = full({5}, start, {.mesh = mesh, .placements = {Shard(0)}});
+          for (int i = 0; i < 3000; ++i) {
+            y = y + one;
+            if (i % 500 == 0) y = y.redistribute({Replicate()}).redistribute({Shard(0)});
+          }
+          EXPECT_EQ(y.to_host().to_vector<float>(), std::vector<float>(5, start + 3000));
+        };
+        const Graph other = client.new_graph();
+        std::thread second([&] { chain(other, 7); });
+        chain(client.graph(), 0);
+        second.join();
+      });
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, Pipeline, testing::Values("1", "3"), [](const auto& info) { return "Nodes" + std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Nodes, Pipeline, testing::Values("1", "3"),
+                         [](const auto& info) { return "Nodes" + std::string(info.param); });
 
 TEST(Run, ProgramGetsTheArgumentsThatAreLeftAndItsCodeIsTheJobs) {
   CommandLine line({"--devices", "2", "--own", "3", "--log-level=warn", "file"});
@@ -173,11 +177,12 @@ TEST(Run, ProgramThatDoesntAskIsStoppedAtItsNextRead) {
 
 TEST(RunDeathTest, ProgramThatIsBusyWithSomethingElseIsEndedByForce) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(run_here({}, [](Client&) {
-                testing::internal::GetCapturedStderr();
-                ::raise(SIGTERM);
-                std::this_thread::sleep_for(std::chrono::seconds(60));
-              }),
+  EXPECT_EXIT(run_here({},
+                       [](Client&) {
+                         testing::internal::GetCapturedStderr();
+                         ::raise(SIGTERM);
+                         std::this_thread::sleep_for(std::chrono::seconds(60));
+                       }),
               testing::ExitedWithCode(1), "error: stopped by SIGTERM");
 }
 

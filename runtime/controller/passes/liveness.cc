@@ -16,7 +16,8 @@ class LivenessPass final : public Pass {
     for (Operator& op : graph.operators) {
       const uint32_t first = op.first_operand;
       if (op.spec != kReleaseSpec) {
-        for (uint32_t k = 0; k < op.num_inputs; ++k) last_reader_.set(graph.operands[first + k] & kMaxOperand, first + k);
+        for (uint32_t k = 0; k < op.num_inputs; ++k)
+          last_reader_.set(graph.operands[first + k] & kMaxOperand, first + k);
         for (OperandId slot : graph.outputs(op)) last_reader_.erase(slot);
         continue;
       }

@@ -1,5 +1,5 @@
-// A pass rewrites a piece before it is sent. Passes are interchangeable parts: each can be left out, none changes values. They run on the
-// executor's thread of the piece's Graph.
+// A pass rewrites a piece before it is sent. Passes are interchangeable parts: each can be left out, none changes
+// values. They run on the executor's thread of the piece's Graph.
 #pragma once
 #include <memory>
 #include <string>
@@ -25,14 +25,15 @@ using PassList = std::vector<std::unique_ptr<Pass>>;
 
 // Drops pure operators all of whose results are released in the same piece before any use, and these releases.
 std::unique_ptr<Pass> make_dead_operators_pass();
-// Turns the release of a value that the piece reads into kLastUse on its last reader's input, so that the operand is freed (or handed over)
-// there and the release costs nothing on the wire.
+// Turns the release of a value that the piece reads into kLastUse on its last reader's input, so that the operand is
+// freed (or handed over) there and the release costs nothing on the wire.
 std::unique_ptr<Pass> make_liveness_pass();
 
 // All passes in their order. A pass object belongs to one executor.
 PassList make_default_passes();
 
-// --- for passes ---------------------------------------------------------------------------------------------------------------------
+// --- for passes
+// ---------------------------------------------------------------------------------------------------------------------
 
 // A map from slots to small numbers that is emptied in O(1).
 class SlotMap {
