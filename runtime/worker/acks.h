@@ -1,6 +1,6 @@
-// Acks: collects the numbers of finished pieces and sends them to the controller: at once when the controller waits, when nothing
-// else is under way, when a stream is about to sleep, or when the last message was a while ago; else in batches of eight. So an
-// acknowledgement waits at most for the kernel that is running. Thread-safe.
+// Acks: collects the numbers of finished pieces and sends them to the controller: at once when the controller waits,
+// when nothing else is under way, when a stream is about to sleep, or when the last message was a while ago; else in
+// batches of eight. So an acknowledgement waits at most for the kernel that is running. Thread-safe.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -37,7 +37,7 @@ class Acks {
   std::condition_variable idle_;
   std::vector<Sequence> finished_;  // under mutex_, as all that follows
   int64_t under_way_ = 0;
-  Sequence urgent_ = 0;             // pieces up to this number are acknowledged at once
+  Sequence urgent_ = 0;  // pieces up to this number are acknowledged at once
   bool silent_ = false;
   std::chrono::steady_clock::time_point sent_at_;
 };

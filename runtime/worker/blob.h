@@ -1,5 +1,5 @@
-// Blob: the value of one operand on one device. Blobs lie in their device's operand table, which only the device's KernelStream
-// touches; what other threads hold of them are counted NativeTensors, Poisons and Arrivals.
+// Blob: the value of one operand on one device. Blobs lie in their device's operand table, which only the device's
+// KernelStream touches; what other threads hold of them are counted NativeTensors, Poisons and Arrivals.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,18 +12,20 @@
 
 namespace dtorch {
 
-// Why a value doesn't exist: the first error upstream of it. Immutable, shared by everything that depends on the failed operator.
+// Why a value doesn't exist: the first error upstream of it. Immutable, shared by everything that depends on the failed
+// operator.
 struct Poison : RefCounted {
   Poison(std::string what, int64_t on_device, Sequence in_sequence, uint32_t at_op)
       : message(std::move(what)), device(on_device), sequence(in_sequence), op_index(at_op) {}
   const std::string message;
-  const int64_t device;      // -1: not on this node
+  const int64_t device;  // -1: not on this node
   const Sequence sequence;
   const uint32_t op_index;
 };
 using PoisonPtr = IntrusivePtr<Poison>;
 
-// A value on its way to one device: written by the comm thread before `event` is set, read by the device's stream after.
+// A value on its way to one device: written by the comm thread before `event` is set, read by the device's stream
+// after.
 struct Arrival : RefCounted {
   explicit Arrival(std::shared_ptr<Parker> waiter) : event(std::move(waiter)) {}
   Event event;

@@ -17,8 +17,8 @@ class DeviceBackend {
     virtual ~ThreadScope() = default;
   };
   virtual ~DeviceBackend() = default;
-  // On a stream's thread before its first task. threads_per_device: threads that one kernel may use. Storages that the thread makes
-  // are charged to `memory`.
+  // On a stream's thread before its first task. threads_per_device: threads that one kernel may use. Storages that the
+  // thread makes are charged to `memory`.
   virtual std::unique_ptr<ThreadScope> enter_thread(int32_t threads_per_device, MemoryCounter* memory) = 0;
   virtual NativeTensor allocate(const Shape& local_shape, DType dtype) = 0;
   // The kernel that runs an operator on this kind of device; null when there is none.

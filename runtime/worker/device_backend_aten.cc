@@ -25,7 +25,9 @@ class AtenCpuBackend final : public DeviceBackend {
     at::set_num_threads(threads_per_device);  // of kernels that this thread starts
     return std::make_unique<AtenThreadScope>();
   }
-  NativeTensor allocate(const Shape& local_shape, DType dtype) override { return NativeTensor::empty(local_shape, dtype); }
+  NativeTensor allocate(const Shape& local_shape, DType dtype) override {
+    return NativeTensor::empty(local_shape, dtype);
+  }
   KernelFn kernel_of(const OperatorDef& def) override { return def.kernel; }
   std::string error_text(const std::exception_ptr& error) override {
     try {

@@ -16,7 +16,9 @@ class PlainCpuBackend final : public DeviceBackend {
     set_memory_counter(memory);
     return std::make_unique<PlainThreadScope>();
   }
-  NativeTensor allocate(const Shape& local_shape, DType dtype) override { return NativeTensor::empty(local_shape, dtype); }
+  NativeTensor allocate(const Shape& local_shape, DType dtype) override {
+    return NativeTensor::empty(local_shape, dtype);
+  }
   KernelFn kernel_of(const OperatorDef& def) override { return def.kernel ? def.kernel : plain_kernel(def.name); }
   std::string error_text(const std::exception_ptr& error) override { return standard_error_text(error); }
 };

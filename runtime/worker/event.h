@@ -1,4 +1,5 @@
-// Parker: where one thread sleeps. Event: something that happens once, on another thread, and that one stream may wait for.
+// Parker: where one thread sleeps. Event: something that happens once, on another thread, and that one stream may wait
+// for.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -9,7 +10,8 @@
 
 namespace dtorch {
 
-// One thread waits, any thread wakes. What the waiter waits for must be visible through atomics (acquire / release) before wake().
+// One thread waits, any thread wakes. What the waiter waits for must be visible through atomics (acquire / release)
+// before wake().
 class Parker {
  public:
   static constexpr std::chrono::microseconds kSpin{20};

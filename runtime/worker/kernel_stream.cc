@@ -30,9 +30,15 @@ struct KernelStream::Call {
   Blob& blob(OperandId id) const { return table.slots[id & kMaxOperand]; }
 };
 
-KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& backend, size_t local_index, int64_t device)
-    : node_(std::move(node)), backend_(backend), local_index_(local_index), device_(device),
-      statistics_(node_->devices[local_index]), parker_(std::make_shared<Parker>()), thread_([this] { loop(); }) {}
+KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& backend, size_t local_index,
+                           int64_t device)
+    : node_(std::move(node)),
+      backend_(backend),
+      local_index_(local_index),
+      device_(device),
+      statistics_(node_->devices[local_index]),
+      parker_(std::make_shared<Parker>()),
+      thread_([this] { loop(); }) {}
 
 KernelStream::~KernelStream() { stop(); }
 
@@ -85,7 +91,8 @@ void KernelStream::execute(PieceRun& run) noexcept {
   } catch (...) {
     // What isn't the matter of one operator: no memory for the tables.
     broken_ = true;
-    node_->report(-1, run.piece.sequence, 0, "device " + std::to_string(device_) + ": " + backend_.error_text(std::current_exception()));
+    node_->report(-1, run.piece.sequence, 0,
+                  "device " + std::to_string(device_) + ": " + backend_.error_text(std::current_exception()));
   }
 }
 
@@ -112,12 +119,22 @@ void KernelStream::walk(PieceRun& run) {
 
 void KernelStream::execute_call(Call& call) {
   switch (call.spec->action) {
-    case Action::kSkip: release_inputs(call); break;
-    case Action::kKernel: run_kernel(call); break;
+    case Action::kSkip:
+      release_inputs(call);
+      break;
+    case Action::kKernel:
+      run_kernel(call);
+      break;
     case Action::kAlias:
-    case Action::kLocal: run_alias(call); break;
-    case Action::kMove: run_move(call); break;
-    case Action::kRead: run_read(call); break;
+    case Action::kLocal:
+      run_alias(call);
+      break;
+    case Action::kMove:
+      run_move(call);
+      break;
+    case Action::kRead:
+      run_read(call);
+      break;
   }
 }
 
@@ -152,11 +169,12 @@ void KernelStream::check_outputs(const Call& call, std::span<const NativeTensor>
     const Shape& inferred_shape = call.spec->local.output_boxes[i].size;
     DType inferred_dtype = call.spec->local.spec->outputs[i]->dtype;
     // A value that isn't there would be a crash later, so that is always looked at.
-    if (node_->config.check_metadata ? has_metadata(outputs[i], inferred_shape, inferred_dtype) : static_cast<bool>(outputs[i])) {
+    if (node_->config.check_metadata ? has_metadata(outputs[i], inferred_shape, inferred_dtype)
+                                     : static_cast<bool>(outputs[i])) {
       continue;
     }
-    throw InternalError("output " + std::to_string(i) + " is " + outputs[i].str() + ", inferred was " + name_of(inferred_dtype) +
-                        " " + inferred_shape.str());
+    throw InternalError("output " + std::to_string(i) + " is " + outputs[i].str() + ", inferred was " +
+                        name_of(inferred_dtype) + " " + inferred_shape.str());
   }
 }
 
@@ -231,7 +249,8 @@ PoisonPtr KernelStream::take_inputs(Call& call) {
     poison = fail(call, std::make_exception_ptr(InternalError("operand " + std::to_string(ids[i] & kMaxOperand) +
                                                               " has no value on device " + std::to_string(device_))));
   }
-  if (!poison && aborting()) poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
+  if (!poison && aborting())
+    poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
   return poison;
 }
 
@@ -286,7 +305,8 @@ PoisonPtr KernelStream::fail(const Call& call, const std::exception_ptr& error) 
 const std::byte* KernelStream::feed_of(Call& call) {
   std::deque<PieceRun::FeedUse>& feeds = call.run.feeds;
   while (call.next_feed < feeds.size() && feeds[call.next_feed].op_index < call.op_index) ++call.next_feed;
-  DTORCH_CHECK(call.next_feed < feeds.size() && feeds[call.next_feed].op_index == call.op_index, "its host data hasn't arrived");
+  DTORCH_CHECK(call.next_feed < feeds.size() && feeds[call.next_feed].op_index == call.op_index,
+               "its host data hasn't arrived");
   const Bytes& bytes = *feeds[call.next_feed].bytes;
   const int64_t needed = call.spec->local.spec->outputs[0]->num_bytes();
   DTORCH_CHECK(static_cast<int64_t>(bytes.size()) >= needed,

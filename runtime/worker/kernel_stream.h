@@ -1,6 +1,6 @@
-// KernelStream: the in-order compute stream of one device: a thread that walks pieces and runs its device's part of every operator. It
-// alone owns the device's operand tables, so operators need no lock, no count and no allocation. It sleeps when nothing is there to
-// do, and when the next operator needs a value that a transfer hasn't delivered yet.
+// KernelStream: the in-order compute stream of one device: a thread that walks pieces and runs its device's part of
+// every operator. It alone owns the device's operand tables, so operators need no lock, no count and no allocation. It
+// sleeps when nothing is there to do, and when the next operator needs a value that a transfer hasn't delivered yet.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -68,7 +68,7 @@ class KernelStream {
   std::vector<PieceRun*> pushed_;  // under mutex_
   bool stop_ = false;              // under mutex_
 
-  std::vector<Table> tables_;               // the thread's, as all that follows; by PieceRun::graph
+  std::vector<Table> tables_;  // the thread's, as all that follows; by PieceRun::graph
   std::vector<NativeTensor> inputs_, outputs_;
   int64_t kernels_run_ = 0;
   bool broken_ = false;  // its table can't be kept any more; reported

@@ -1,5 +1,5 @@
-// A redistribution in which every device makes its part from its own part alone: a slice (a view), or zeros where another position of
-// a Partial axis holds the value.
+// A redistribution in which every device makes its part from its own part alone: a slice (a view), or zeros where
+// another position of a Partial axis holds the value.
 #pragma once
 #include <vector>
 

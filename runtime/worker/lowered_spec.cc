@@ -40,7 +40,8 @@ void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, LocalSpec&
   DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
 }
 
-void lower_transfer(const LoweredSpec& lowered, const RedistributePlan& plan, const NodeContext& node, LocalSpec& local) {
+void lower_transfer(const LoweredSpec& lowered, const RedistributePlan& plan, const NodeContext& node,
+                    LocalSpec& local) {
   bool is_source = local.holds_input[0];
   bool is_destination = holds(*lowered.spec.outputs[0], local.local.device);
   switch (plan.kind) {
@@ -81,8 +82,12 @@ LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, in
     case Lowering::kKernel:
       if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, local);
       break;
-    case Lowering::kTransfer: lower_transfer(lowered, plan, node, local); break;
-    case Lowering::kRead: lower_read(lowered, local); break;
+    case Lowering::kTransfer:
+      lower_transfer(lowered, plan, node, local);
+      break;
+    case Lowering::kRead:
+      lower_read(lowered, local);
+      break;
   }
   return local;
 }
@@ -100,12 +105,14 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
 
   RedistributePlan plan;
   if (lowered->def->lowering == Lowering::kTransfer) {
-    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.size() == 1, "a transfer has one input and one output");
+    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.size() == 1,
+                 "a transfer has one input and one output");
     plan = make_redistribute_plan(lowered->spec.inputs[0], lowered->spec.outputs[0]);
     lowered->moves = moves_data(lowered->spec, registry);
   }
   if (lowered->def->lowering == Lowering::kRead) {
-    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.empty(), "a read has one input and no output");
+    DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.empty(),
+                 "a read has one input and no output");
   }
   if (lowered->moves) {
     lowered->plan = lower_plan(plan, node.binding, node.node);

@@ -1,5 +1,5 @@
-// An operator spec lowered to the devices of one node: what each stream does when it meets a call of it. Made once by the
-// Sub-Controller's thread when the spec arrives, immutable afterwards; lives as long as the Sub-Controller.
+// An operator spec lowered to the devices of one node: what each stream does when it meets a call of it. Made once by
+// the Sub-Controller's thread when the spec arrives, immutable afterwards; lives as long as the Sub-Controller.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,11 +12,11 @@
 namespace dtorch {
 
 enum class Action : uint8_t {
-  kSkip,    // the device has no part in it; inputs at their last use are still released
+  kSkip,  // the device has no part in it; inputs at their last use are still released
   kKernel,
-  kAlias,   // redistribute to the same layout: the result is the source
-  kLocal,   // redistribute without other devices
-  kMove,    // redistribute through the data plane
+  kAlias,  // redistribute to the same layout: the result is the source
+  kLocal,  // redistribute without other devices
+  kMove,   // redistribute through the data plane
   kRead,
 };
 
@@ -24,10 +24,11 @@ struct LocalSpec {
   Action action = Action::kSkip;
   LocalOperator local;
   KernelFn kernel = nullptr;
-  std::vector<bool> holds_input;   // the device is in the input's mesh
+  std::vector<bool> holds_input;  // the device is in the input's mesh
   bool uses_feed = false;
-  LocalMove move;                  // kLocal
-  // kRead: the device sends its part when the whole tensor is read. Of the holders of one box the first in mesh order does.
+  LocalMove move;  // kLocal
+  // kRead: the device sends its part when the whole tensor is read. Of the holders of one box the first in mesh order
+  // does.
   bool sends_box = false;
 };
 

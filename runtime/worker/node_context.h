@@ -1,5 +1,5 @@
-// NodeContext: what the threads of a Sub-Controller share. Counted, because transfers that never finish (a lost peer) may outlive
-// the Sub-Controller on the comm thread.
+// NodeContext: what the threads of a Sub-Controller share. Counted, because transfers that never finish (a lost peer)
+// may outlive the Sub-Controller on the comm thread.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -19,12 +19,15 @@ struct DeviceStatistics {
 
 struct NodeContext {
   NodeContext(int32_t node_number, ControlEndpoint& control_endpoint, CommThread& comm_thread)
-      : node(node_number), control(control_endpoint), comm(comm_thread), acks(control_endpoint, [this](Ack& ack) { fill(ack); }) {}
+      : node(node_number),
+        control(control_endpoint),
+        comm(comm_thread),
+        acks(control_endpoint, [this](Ack& ack) { fill(ack); }) {}
 
   const int32_t node;
   ControlEndpoint& control;
   CommThread& comm;
-  Config config;                        // fixed before any stream starts, as the next two
+  Config config;  // fixed before any stream starts, as the next two
   DeviceBinding binding;
   std::deque<DeviceStatistics> devices;  // by local index
   Acks acks;

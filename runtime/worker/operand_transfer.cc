@@ -3,10 +3,15 @@
 
 namespace dtorch {
 
-OperandTransfer::OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t number, std::vector<IntrusivePtr<Arrival>> arrivals,
-                                 PieceRun* run)
-    : Transfer(plan, run->node->config.epoch, number), plan_(std::move(plan)), node_(run->node), run_(run),
-      sequence_(run->piece.sequence), sources_(plan_->local_sources.size()), arrivals_(std::move(arrivals)),
+OperandTransfer::OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t number,
+                                 std::vector<IntrusivePtr<Arrival>> arrivals, PieceRun* run)
+    : Transfer(plan, run->node->config.epoch, number),
+      plan_(std::move(plan)),
+      node_(run->node),
+      run_(run),
+      sequence_(run->piece.sequence),
+      sources_(plan_->local_sources.size()),
+      arrivals_(std::move(arrivals)),
       missing_(static_cast<int64_t>(plan_->local_sources.size())) {}
 
 OperandTransfer::~OperandTransfer() {

@@ -1,5 +1,5 @@
-// PieceRun: a piece under way on this node, and its transfers. One object for all streams of the node, handed over once a stream; the
-// last part to finish acknowledges the piece and frees it.
+// PieceRun: a piece under way on this node, and its transfers. One object for all streams of the node, handed over once
+// a stream; the last part to finish acknowledges the piece and frees it.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -13,12 +13,13 @@ namespace dtorch {
 
 struct PieceRun;
 
-// A redistribution through the data plane: gets its sources from the streams of this node's source devices, delivers to the Arrivals
-// of its destination devices. Part of its PieceRun, which it finishes when the comm thread drops it.
+// A redistribution through the data plane: gets its sources from the streams of this node's source devices, delivers to
+// the Arrivals of its destination devices. Part of its PieceRun, which it finishes when the comm thread drops it.
 class OperandTransfer final : public Transfer {
  public:
   // arrivals: parallel to plan->local_destinations. Sources belong to plan->local_sources.
-  OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t number, std::vector<IntrusivePtr<Arrival>> arrivals, PieceRun* run);
+  OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t number, std::vector<IntrusivePtr<Arrival>> arrivals,
+                  PieceRun* run);
   ~OperandTransfer();
   // By the stream of a source device, once: its value or its poison.
   void provide(int64_t device, NativeTensor value, PoisonPtr poison);
@@ -40,7 +41,8 @@ class OperandTransfer final : public Transfer {
   const std::shared_ptr<NodeContext> node_;
   PieceRun* const run_;
   const Sequence sequence_;
-  std::vector<Source> sources_;  // parallel to plan_->local_sources; each written by its stream before it counts missing_ down
+  std::vector<Source>
+      sources_;  // parallel to plan_->local_sources; each written by its stream before it counts missing_ down
   std::vector<IntrusivePtr<Arrival>> arrivals_;
   std::atomic<int64_t> missing_;
 };
@@ -56,18 +58,18 @@ struct PieceRun {
   };
   struct FeedUse {
     uint32_t op_index = 0;
-    SharedBytes bytes;               // freed by the last device that uses it
+    SharedBytes bytes;  // freed by the last device that uses it
     std::atomic<int32_t> users{0};
   };
 
   std::shared_ptr<NodeContext> node;
   Piece piece;
-  size_t graph = 0;                             // dense number of the Graph on this node
-  std::vector<const LoweredSpec*> new_specs;    // that streams don't know yet
-  size_t num_slots = 0;                         // operands of this piece are below
-  std::deque<Move> moves;                       // by op_index
-  std::deque<FeedUse> feeds;                    // by op_index
-  std::atomic<int64_t> parts{0};                // streams, transfers and the Sub-Controller itself
+  size_t graph = 0;                           // dense number of the Graph on this node
+  std::vector<const LoweredSpec*> new_specs;  // that streams don't know yet
+  size_t num_slots = 0;                       // operands of this piece are below
+  std::deque<Move> moves;                     // by op_index
+  std::deque<FeedUse> feeds;                  // by op_index
+  std::atomic<int64_t> parts{0};              // streams, transfers and the Sub-Controller itself
 
   // By a stream whose device is a source of `move`, once.
   static void provide(Move& move, int64_t device, NativeTensor value, PoisonPtr poison) {

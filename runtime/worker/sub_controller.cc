@@ -89,10 +89,17 @@ bool SubController::State::handle(Envelope envelope) {
     }
     if (broken) return false;
     switch (message.kind) {
-      case MessageKind::kConfig: configure(decode_config(message)); break;
-      case MessageKind::kFeed: take_feed(message); break;
-      case MessageKind::kPiece: take_piece(message); break;
-      default: throw DecodeError("a Sub-Controller got a message of kind " + std::to_string(static_cast<int>(message.kind)));
+      case MessageKind::kConfig:
+        configure(decode_config(message));
+        break;
+      case MessageKind::kFeed:
+        take_feed(message);
+        break;
+      case MessageKind::kPiece:
+        take_piece(message);
+        break;
+      default:
+        throw DecodeError("a Sub-Controller got a message of kind " + std::to_string(static_cast<int>(message.kind)));
     }
   } catch (const std::exception& e) {
     broken = true;
@@ -128,7 +135,8 @@ void SubController::State::configure(const Config& config) {
   for (size_t i = 0; i < local_devices.size(); ++i) {
     streams.push_back(std::make_unique<KernelStream>(node, *backend, i, local_devices[i]));
   }
-  decoder = std::make_unique<PieceDecoder>(static_cast<uint16_t>(OperatorRegistry::global().size()), node->binding.num_devices());
+  decoder = std::make_unique<PieceDecoder>(static_cast<uint16_t>(OperatorRegistry::global().size()),
+                                           node->binding.num_devices());
 }
 
 void SubController::State::take_feed(const Message& message) {
@@ -217,7 +225,8 @@ void SubController::State::prepare_move(PieceRun& run, uint32_t op_index, uint64
   move.arrivals.resize(local_devices.size());
   std::vector<IntrusivePtr<Arrival>> arrivals;  // in the plan's order
   for (int64_t device : spec.plan->local_destinations) {
-    auto index = static_cast<size_t>(std::find(local_devices.begin(), local_devices.end(), device) - local_devices.begin());
+    auto index =
+        static_cast<size_t>(std::find(local_devices.begin(), local_devices.end(), device) - local_devices.begin());
     DTORCH_CHECK(index < local_devices.size(), "a plan names a device that isn't of this node");
     arrivals.push_back(make_intrusive<Arrival>(streams[index]->parker()));
     move.arrivals[index] = arrivals.back();

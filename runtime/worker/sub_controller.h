@@ -1,5 +1,5 @@
-// Sub-Controller: drives the devices of one node. Receives pieces, lowers every operator once per (spec, local device), pushes kernels
-// to KernelStreams and transfers to the comm thread, sends acknowledgements, errors and read data back.
+// Sub-Controller: drives the devices of one node. Receives pieces, lowers every operator once per (spec, local device),
+// pushes kernels to KernelStreams and transfers to the comm thread, sends acknowledgements, errors and read data back.
 #pragma once
 #include <memory>
 
@@ -13,8 +13,8 @@ class SubController {
   // Neither is owned; both outlive this object. num_slots: devices of this node are known only from the Config message.
   SubController(int32_t node, ControlEndpoint& control, CommThread& comm);
   ~SubController();
-  // Says Hello, then serves until Shutdown; blocks. Returns the job's exit code. A damaged message or a broken invariant is reported to
-  // the controller as an ErrorReport of the node and ends the service with code 1.
+  // Says Hello, then serves until Shutdown; blocks. Returns the job's exit code. A damaged message or a broken
+  // invariant is reported to the controller as an ErrorReport of the node and ends the service with code 1.
   int run();
 
  private:

@@ -13,7 +13,8 @@ const TensorMeta* meta(const DeviceMesh& mesh, const Shape& shape, const Placeme
 }
 
 PieceWriter& PieceWriter::call(const OperatorDef* op, std::vector<std::pair<OperandId, const TensorMeta*>> inputs,
-                               std::vector<std::pair<OperandId, const TensorMeta*>> outputs, std::vector<int64_t> scalars) {
+                               std::vector<std::pair<OperandId, const TensorMeta*>> outputs,
+                               std::vector<int64_t> scalars) {
   std::vector<OperandId> input_ids, output_ids;
   std::vector<const TensorMeta*> input_metas, output_metas;
   for (auto [id, meta] : inputs) {
@@ -35,7 +36,8 @@ PieceWriter& PieceWriter::release(std::vector<OperandId> operands) {
   return *this;
 }
 
-uint32_t PieceWriter::spec_of(const OperatorDef* op, std::vector<const TensorMeta*> inputs, std::vector<const TensorMeta*> outputs) {
+uint32_t PieceWriter::spec_of(const OperatorDef* op, std::vector<const TensorMeta*> inputs,
+                              std::vector<const TensorMeta*> outputs) {
   for (const OperatorSpec& spec : known_) {
     if (spec.op == op->index && spec.inputs == inputs && spec.outputs == outputs) return spec.id;
   }
@@ -122,16 +124,26 @@ void Cluster::handle_one() {
   ASSERT_TRUE(envelope.has_value()) << "nothing arrives any more";
   const Message& message = envelope->message;
   switch (message.kind) {
-    case MessageKind::kHello: EXPECT_EQ(decode_hello(message).registry_hash, OperatorRegistry::global().hash()); break;
-    case MessageKind::kAck: acks_[envelope->from].push_back(decode_ack(message)); break;
-    case MessageKind::kError: errors_.push_back(decode_error(message)); break;
+    case MessageKind::kHello:
+      EXPECT_EQ(decode_hello(message).registry_hash, OperatorRegistry::global().hash());
+      break;
+    case MessageKind::kAck:
+      acks_[envelope->from].push_back(decode_ack(message));
+      break;
+    case MessageKind::kError:
+      errors_.push_back(decode_error(message));
+      break;
     case MessageKind::kReadData: {
       ReadData data = decode_read_data(message);
       reads_[data.read].emplace_back(data.box, message.payload);
       break;
     }
-    case MessageKind::kGoodbye: ++goodbyes_; break;
-    default: ADD_FAILURE() << "unexpected message"; break;
+    case MessageKind::kGoodbye:
+      ++goodbyes_;
+      break;
+    default:
+      ADD_FAILURE() << "unexpected message";
+      break;
   }
 }
 

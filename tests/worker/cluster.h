@@ -1,5 +1,5 @@
-// A cluster in one process for tests of the worker: Sub-Controllers over the in-process fabric, driven by hand-made pieces; the test
-// is the controller. Operators are the test's own.
+// A cluster in one process for tests of the worker: Sub-Controllers over the in-process fabric, driven by hand-made
+// pieces; the test is the controller. Operators are the test's own.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -18,14 +18,14 @@ namespace dtorch::testing_worker {
 
 // Operators on int64 tensors, registered on first use.
 struct TestOps {
-  const OperatorDef* fill;          // () -> x, scalars [value]
-  const OperatorDef* iota;          // () -> x, every element is its global row-major number
-  const OperatorDef* add;           // (a, b) -> c; takes over a when it may
-  const OperatorDef* fail;          // () -> x, throws "boom"
-  const OperatorDef* wrong_shape;   // () -> x, one element too many
-  const OperatorDef* unset;         // () -> x, sets nothing
-  const OperatorDef* note;          // (), scalars [number]: appends (device, number) to notes()
-  const OperatorDef* wait;          // () -> x: blocks until gate().open()
+  const OperatorDef* fill;         // () -> x, scalars [value]
+  const OperatorDef* iota;         // () -> x, every element is its global row-major number
+  const OperatorDef* add;          // (a, b) -> c; takes over a when it may
+  const OperatorDef* fail;         // () -> x, throws "boom"
+  const OperatorDef* wrong_shape;  // () -> x, one element too many
+  const OperatorDef* unset;        // () -> x, sets nothing
+  const OperatorDef* note;         // (), scalars [number]: appends (device, number) to notes()
+  const OperatorDef* wait;         // () -> x: blocks until gate().open()
   const OperatorDef* from_host;
   const OperatorDef* redistribute;
   const OperatorDef* read;
@@ -76,7 +76,8 @@ class PieceWriter {
   Piece take();
 
  private:
-  uint32_t spec_of(const OperatorDef* op, std::vector<const TensorMeta*> inputs, std::vector<const TensorMeta*> outputs);
+  uint32_t spec_of(const OperatorDef* op, std::vector<const TensorMeta*> inputs,
+                   std::vector<const TensorMeta*> outputs);
   void add(uint32_t spec, const std::vector<OperandId>& inputs, const std::vector<OperandId>& outputs,
            const std::vector<int64_t>& scalars);
   GraphId graph_;

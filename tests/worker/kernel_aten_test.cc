@@ -52,7 +52,7 @@ TEST(AtenKernel, EveryTypeHasACounterpart) {
 TEST(AtenKernel, AViewOfAPartIsATensorLikeAnyOther) {
   NativeTensor x = from_aten(at::full({4, 4}, 2.0));
   NativeTensor view = x.narrowed({{1, 2}, {2, 2}});
-  EXPECT_EQ((as_aten(view) + 1).sum().item<float>(), 12.0f);
+  EXPECT_EQ(as_aten(view).add(1).sum().item<float>(), 12.0f);
 }
 
 TEST(AtenKernel, RunsWithTheDevicesThreadsAndCountsWhatItAllocates) {
@@ -77,9 +77,8 @@ TEST(AtenKernel, RunsWithTheDevicesThreadsAndCountsWhatItAllocates) {
 }
 
 TEST(AtenKernel, ErrorsOfLibTorchAreReportedInOneLine) {
-  static const OperatorDef* broken = def("aten.broken", [](KernelContext& context) {
-    set_output(context, 0, at::add(at::zeros({2}), at::zeros({3})));
-  });
+  static const OperatorDef* broken = def(
+      "aten.broken", [](KernelContext& context) { set_output(context, 0, at::add(at::zeros({2}), at::zeros({3}))); });
   Cluster cluster({0});
   const TensorMeta* x = meta(one_device, {2}, {Replicate()}, kFloat32);
   PieceWriter writer;

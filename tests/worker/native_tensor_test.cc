@@ -1,3 +1,4 @@
+// NativeTensor and its memory accounting, in both builds; how a read is cut into messages.
 #include "ops/def/native_tensor.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// A Sub-Controller driven by hand-made pieces: order, lifetimes, donation, reads, host data, acknowledgements.
 #include "runtime/worker/sub_controller.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,9 @@ TEST(SubController, RunsAPieceOnEveryDeviceAndReadsAShardedValueOnce) {
   Cluster cluster({0, 0});
   const TensorMeta* x = meta(two_devices, {5, 3}, {Shard(0)});
   PieceWriter writer;
-  writer.call(ops().iota, {}, {{0, x}}).call(ops().fill, {}, {{1, x}}, {100}).call(ops().add, {{0, x}, {1, x}}, {{2, x}});
+  writer.call(ops().iota, {}, {{0, x}})
+      .call(ops().fill, {}, {{1, x}}, {100})
+      .call(ops().add, {{0, x}, {1, x}}, {{2, x}});
   writer.call(ops().read, {{2, x}}, {}, {9, -1}).urgent();
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(cluster.read(9, {5, 3}), all(15, [](int64_t i) { return i + 100; }));
@@ -90,14 +93,14 @@ TEST(SubController, AKernelTakesOverOnlyAnInputThatNobodyElseHolds) {
   PieceWriter writer;
   reuses() = 0;
   writer.call(ops().fill, {}, {{0, x}}, {5}).call(ops().fill, {}, {{1, x}}, {7});
-  writer.call(ops().add, {{0, x}, {1, x}}, {{2, x}});        // not the last use
+  writer.call(ops().add, {{0, x}, {1, x}}, {{2, x}});  // not the last use
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(reuses(), 0);
-  writer.call(ops().redistribute, {{2, x}}, {{3, x}});        // 3 shares 2's storage
+  writer.call(ops().redistribute, {{2, x}}, {{3, x}});  // 3 shares 2's storage
   writer.call(ops().add, {{last(2), x}, {1, x}}, {{4, x}});
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(reuses(), 0);
-  writer.call(ops().add, {{0, x}, {last(0), x}}, {{5, x}});   // the same operand twice
+  writer.call(ops().add, {{0, x}, {last(0), x}}, {{5, x}});  // the same operand twice
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(reuses(), 0);
   writer.call(ops().add, {{last(4), x}, {1, x}}, {{4, x}}).call(ops().read, {{4, x}}, {}, {1, -1});

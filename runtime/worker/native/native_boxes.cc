@@ -1,5 +1,5 @@
-// The part of NativeTensor that both builds share: copies between boxes of any strides. Dims that lie one after the other on both
-// sides are merged first, so that a whole tensor is one memcpy and a slice of rows a few.
+// The part of NativeTensor that both builds share: copies between boxes of any strides. Dims that lie one after the
+// other on both sides are merged first, so that a whole tensor is one memcpy and a slice of rows a few.
 #include <cstring>
 
 #include "ops/def/native_tensor.h"
@@ -72,10 +72,14 @@ class BoxCopy {
       return;
     }
     switch (bytes_) {
-      case 1: return copy_row<uint8_t>(from, from_[dim], to, to_[dim], size_[dim]);
-      case 2: return copy_row<uint16_t>(from, from_[dim], to, to_[dim], size_[dim]);
-      case 4: return copy_row<uint32_t>(from, from_[dim], to, to_[dim], size_[dim]);
-      default: return copy_row<uint64_t>(from, from_[dim], to, to_[dim], size_[dim]);
+      case 1:
+        return copy_row<uint8_t>(from, from_[dim], to, to_[dim], size_[dim]);
+      case 2:
+        return copy_row<uint16_t>(from, from_[dim], to, to_[dim], size_[dim]);
+      case 4:
+        return copy_row<uint32_t>(from, from_[dim], to, to_[dim], size_[dim]);
+      default:
+        return copy_row<uint64_t>(from, from_[dim], to, to_[dim], size_[dim]);
     }
   }
   int64_t bytes_;
@@ -89,7 +93,8 @@ void copy(const Shape& size, const Strided& from, const Strided& to, int64_t byt
 
 }  // namespace
 
-void copy_box(const NativeTensor& source, const Box& source_box, const NativeTensor& destination, const Box& destination_box) {
+void copy_box(const NativeTensor& source, const Box& source_box, const NativeTensor& destination,
+              const Box& destination_box) {
   DTORCH_CHECK(source_box.size == destination_box.size && source.dtype() == destination.dtype(),
                source.str() + source_box.str() + " onto " + destination.str() + destination_box.str());
   copy(source_box.size, box_of(source, source_box), box_of(destination, destination_box), size_of(source.dtype()));

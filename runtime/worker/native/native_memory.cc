@@ -17,7 +17,6 @@ static_assert(sizeof(BlockHeader) <= kHeaderBytes);
 // Never destroyed: blocks may be freed while the process ends.
 struct Counters {
   MemoryCounter process;
-  std::atomic<int64_t> total{0};
   std::mutex mutex;
   std::deque<MemoryCounter> devices;  // under mutex
 };
@@ -51,7 +50,6 @@ void* allocate_counted(size_t bytes) {
   MemoryCounter& counter = memory_counter();
   new (memory) BlockHeader{static_cast<int64_t>(bytes), &counter};
   counter.add(static_cast<int64_t>(bytes));
-  counters().total.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   return static_cast<std::byte*>(memory) + kHeaderBytes;
 }
 
@@ -59,7 +57,6 @@ void free_counted(void* block) {
   if (!block) return;
   BlockHeader* header = header_of(block);
   header->counter->remove(header->bytes);
-  counters().total.fetch_sub(header->bytes, std::memory_order_relaxed);
   std::free(header);
 }
 
@@ -73,6 +70,12 @@ void charge_block(void* block, MemoryCounter& counter) {
   header->counter = &counter;
 }
 
-int64_t native_bytes_in_use() { return counters().total.load(std::memory_order_relaxed); }
+// Summed when asked: one counter for all threads would be the one that all devices fight for.
+int64_t native_bytes_in_use() {
+  std::lock_guard lock(counters().mutex);
+  int64_t total = counters().process.in_use.load(std::memory_order_relaxed);
+  for (const MemoryCounter& counter : counters().devices) total += counter.in_use.load(std::memory_order_relaxed);
+  return total;
+}
 
 }  // namespace dtorch

@@ -1,5 +1,5 @@
-// Who holds how much memory: every storage is charged to a MemoryCounter, that of the thread that made it. Threads of devices set
-// theirs; all others charge the process's. Thread-safe.
+// Who holds how much memory: every storage is charged to a MemoryCounter, that of the thread that made it. Threads of
+// devices set theirs; all others charge the process's. Thread-safe.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,11 +26,11 @@ MemoryCounter* new_memory_counter();
 void set_memory_counter(MemoryCounter* counter);
 // The calling thread's.
 MemoryCounter& memory_counter();
-// Moves the charge of a tensor's storage to `counter` (a result that another thread made for this device). Does nothing for
-// storages made elsewhere. The caller's handle must be the storage's only one.
+// Moves the charge of a tensor's storage to `counter` (a result that another thread made for this device). Does nothing
+// for storages made elsewhere. The caller's handle must be the storage's only one.
 void charge_storage(const NativeTensor& tensor, MemoryCounter& counter);
-// Storages made from now on are charged. With LibTorch this puts our allocator before the default one, so that what kernels make
-// is charged too. Idempotent; NativeTensor::empty and device threads call it.
+// Storages made from now on are charged. With LibTorch this puts our allocator before the default one, so that what
+// kernels make is charged too. Idempotent; NativeTensor::empty and device threads call it.
 void count_allocations();
 
 // The part that both builds share: a block with a hidden header in front. 64-byte aligned. Null when memory is short.

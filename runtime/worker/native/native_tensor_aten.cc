@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "dtorch/kernel.h"
@@ -78,7 +79,11 @@ bool NativeTensor::is_contiguous() const { return impl_of(*this)->is_contiguous(
 
 bool NativeTensor::is_sole_owner() const {
   const c10::TensorImpl* impl = impl_of(*this);
-  return c10::raw::intrusive_ptr::use_count(static_cast<c10::TensorImpl*>(impl_)) == 1 && impl->storage().use_count() == 1;
+  if (c10::raw::intrusive_ptr::use_count(static_cast<c10::TensorImpl*>(impl_)) != 1 || impl->storage().use_count() != 1)
+    return false;
+  // LibTorch reads its counts relaxed; whoever dropped the other handles has finished with the memory.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
 }
 
 int64_t NativeTensor::storage_bytes() const { return static_cast<int64_t>(impl_of(*this)->storage().nbytes()); }
@@ -86,8 +91,8 @@ int64_t NativeTensor::storage_bytes() const { return static_cast<int64_t>(impl_o
 NativeTensor NativeTensor::narrowed(const Box& local_box) const {
   c10::TensorImpl* impl = impl_of(*this);
   DTORCH_CHECK(whole(local_shape()).contains(local_box), local_box.str() + " of " + str());
-  auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl->storage()), impl->key_set(),
-                                                   impl->dtype());
+  auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl->storage()),
+                                                   impl->key_set(), impl->dtype());
   int64_t offset = impl->storage_offset();
   for (int64_t dim = 0; dim < local_box.ndim(); ++dim) offset += local_box.offset[dim] * impl->stride(dim);
   view->set_storage_offset(offset);

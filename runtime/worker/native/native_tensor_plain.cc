@@ -38,7 +38,9 @@ NativeTensor adopt_view(View* view) {
 
 void count_allocations() {}
 
-void charge_storage(const NativeTensor& tensor, MemoryCounter& counter) { charge_block(view_of(tensor)->storage->block, counter); }
+void charge_storage(const NativeTensor& tensor, MemoryCounter& counter) {
+  charge_block(view_of(tensor)->storage->block, counter);
+}
 
 NativeTensor::NativeTensor(const NativeTensor& other) : impl_(other.impl_) {
   if (impl_) static_cast<View*>(impl_)->add_ref();
