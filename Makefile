@@ -3,6 +3,7 @@
 JOBS ?= 2
 BUILD ?= build
 CMAKE_ARGS ?=
+TARGETS ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
 export DTORCH_TORCH_DIR DTORCH_DEPS_DIR
@@ -46,7 +47,7 @@ define configure_and_build
 endef
 
 build: ensure_deps
-	$(call configure_and_build,$(BUILD),)
+	$(call configure_and_build,$(BUILD),,$(if $(TARGETS),--target $(TARGETS)))
 
 run: build
 	scripts/run_kjv.sh $(BUILD) $(ARGS)
