@@ -87,6 +87,14 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
   return clean || exit_code != 0 ? exit_code : 1;
 }
 
+// What the table of options has and this version hasn't. Throws UserError.
+void check_available(const RuntimeOptions& options) {
+  if (options.device != "cpu") throw UserError("--device " + options.device + ": this build has cpu devices only");
+  if (!options.trace.empty()) throw UserError("--trace: this version writes no timeline yet");
+  if (options.explain) throw UserError("--explain: this version doesn't print subgraphs yet");
+  if (options.fast_reduce) throw UserError("--fast-reduce: this version has ordered reductions only");
+}
+
 int run_any(int argc, char** argv, const Program& program) {
   RuntimeOptions options;
   try {
@@ -105,7 +113,7 @@ int run_any(int argc, char** argv, const Program& program) {
   std::unique_ptr<MpiSession> session;
   std::unique_ptr<Job> job;
   try {
-    if (options.device != "cpu") throw UserError("--device " + options.device + ": this build has cpu devices only");
+    check_available(options);
     register_builtin_operators();
     register_io_operators();
     if (launched_with_mpi()) {
