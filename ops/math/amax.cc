@@ -2,6 +2,7 @@
 // the identity); sharding a reduced dim gives Partial(max or min), which is then reduced. NaN wins. Gradient: g, split
 // evenly among equal elements.
 #include "ops/math/kernels.h"
+#include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/amax_cpu_dispatch.h>
@@ -104,7 +105,8 @@ std::vector<Sample> extreme_samples() {
 Tensor record_extreme(const OperatorDef& op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
                       const Where& where) {
   const ExtremeAttrs attributes{normalize_dims(dims, x.ndim(), op.name), keepdim};
-  return combine(op.name, x, record(op, attributes, {&x}, where), where);
+  const Tensor whole = reduce_pending(op.name, x, &op == &amax_op ? kMax : kMin, where);
+  return combine(op.name, whole, record(op, attributes, {&whole}, where), where);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // elsewhere.
 #include "ops/math/extreme.h"
 #include "ops/math/kernels.h"
+#include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/argmax_cpu_dispatch.h>
@@ -162,9 +163,10 @@ std::vector<Sample> argmax_samples() {
            }}};
 }
 
-std::pair<Tensor, Tensor> max_of(const Tensor& x, int64_t dim, bool keepdim, bool largest, const Where& where) {
+std::pair<Tensor, Tensor> max_of(const Tensor& input, int64_t dim, bool keepdim, bool largest, const Where& where) {
   const char* name = largest ? "max" : "min";
-  const MaxAttrs attributes{{normalize_dim(dim, std::max<int64_t>(1, x.ndim()), name)}, keepdim, largest};
+  const MaxAttrs attributes{{normalize_dim(dim, std::max<int64_t>(1, input.ndim()), name)}, keepdim, largest};
+  const Tensor x = reduce_pending(name, input, {}, where);
   if (x.ndim() == 0)
     throw ShapeError(std::string("[") + name + "] a tensor without dims has no dim " + std::to_string(dim));
   if (!any_sharded(x, attributes.dims)) {
@@ -187,8 +189,9 @@ std::pair<Tensor, Tensor> max_of(const Tensor& x, int64_t dim, bool keepdim, boo
   return {best.values, best.indices};
 }
 
-Tensor arg_of(const Tensor& x, std::optional<int64_t> dim, bool keepdim, bool largest, const Where& where) {
+Tensor arg_of(const Tensor& input, std::optional<int64_t> dim, bool keepdim, bool largest, const Where& where) {
   const char* name = largest ? "argmax" : "argmin";
+  const Tensor x = reduce_pending(name, input, {}, where);
   if (x.numel() == 0) throw ShapeError(std::string("[") + name + "] " + x.shape().str() + " has no elements");
   std::vector<int64_t> dims;
   if (dim) dims = {*dim};

@@ -10,9 +10,20 @@ void require_implicit_redistribution(const char* op, const Tensor& x, const Layo
   MatchFailure failure;
   failure.axis = 0;
   while (x.layout().placement(failure.axis) == fix.placement(failure.axis)) ++failure.axis;
-  failure.reason = "it combines across a sharded dim, and implicit redistribution is off";
+  failure.reason = "it combines what devices hold, and implicit redistribution is off";
   failure.fix = {{0, fix}};
   throw PlacementError(op, {{x.shape(), x.dtype(), x.mesh(), x.layout()}}, std::move(failure), source_line(where));
+}
+
+Tensor reduce_pending(const char* op, const Tensor& x, std::optional<ReduceOp> kept, const Where& where) {
+  Placements placements = x.placements();
+  for (Placement& placement : placements) {
+    if (placement.is_partial() && placement.reduce != kept) placement = Replicate();
+  }
+  const Layout layout = x.layout().with_placements(placements, x.ndim());
+  if (layout == x.layout()) return x;
+  require_implicit_redistribution(op, x, layout, where);
+  return x.redistribute(layout, where);
 }
 
 Layout unsharded_layout(const Tensor& x, int64_t dim) {
