@@ -1,4 +1,5 @@
-// Attributes of an operator: a plain struct with one field list that encodes, decodes, prints, compares (as bytes) and hashes it.
+// Attributes of an operator: a plain struct with one field list that encodes, decodes, prints, compares (as bytes) and
+// hashes it.
 //
 //   struct SoftmaxAttrs {
 //     int64_t dim = -1;

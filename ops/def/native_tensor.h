@@ -1,6 +1,7 @@
-// NativeTensor: this device's part of a tensor, as kernels and the data plane see it: a view (storage, local shape, strides) of a
-// counted storage (D2). With LibTorch it is an at::Tensor inside (native_tensor_aten.cc in runtime/worker), without it plain memory
-// (native_tensor_plain.cc); this header knows neither. A handle of one pointer: cheap to copy, copies share the storage.
+// NativeTensor: this device's part of a tensor, as kernels and the data plane see it: a view (storage, local shape,
+// strides) of a counted storage (D2). With LibTorch it is an at::Tensor inside (native_tensor_aten.cc in
+// runtime/worker), without it plain memory (native_tensor_plain.cc); this header knows neither. A handle of one
+// pointer: cheap to copy, copies share the storage.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -57,9 +58,10 @@ class NativeTensor {
   void* impl_ = nullptr;
 };
 
-// Copies a box of `source` (in source's local coordinates) onto a box of `destination` (local coordinates, same sizes, same dtype);
-// any strides.
-void copy_box(const NativeTensor& source, const Box& source_box, const NativeTensor& destination, const Box& destination_box);
+// Copies a box of `source` (in source's local coordinates) onto a box of `destination` (local coordinates, same sizes,
+// same dtype); any strides.
+void copy_box(const NativeTensor& source, const Box& source_box, const NativeTensor& destination,
+              const Box& destination_box);
 // Between a box of a tensor and packed row-major memory.
 void pack_box(const NativeTensor& source, const Box& box, std::byte* packed);
 void unpack_box(const std::byte* packed, const NativeTensor& destination, const Box& box);

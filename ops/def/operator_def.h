@@ -78,7 +78,8 @@ class KernelContext {
   const TensorMeta& output_meta(size_t i) const { return *local_.spec->outputs[i]; }
   int64_t device() const { return local_.device; }
   const Scalar& scalar(size_t i) const {
-    DTORCH_CHECK(i < scalars_.size(), "scalar " + std::to_string(i) + " of a call with " + std::to_string(scalars_.size()));
+    DTORCH_CHECK(i < scalars_.size(),
+                 "scalar " + std::to_string(i) + " of a call with " + std::to_string(scalars_.size()));
     return scalars_[i];
   }
   // Input i was handed over: its last handle is gone and nobody else reads its storage, so that the kernel may write

@@ -72,11 +72,16 @@ int64_t parts_of_heads(const TensorMeta& meta) {
   return parts;
 }
 
-// Letters of k and v: their heads pair with q's when they are split on the same groups, else they are whole.
+// Letters of k and v: their heads pair with q's when all of them can be split on the same groups, else they are whole.
+// Where no heads are split yet, they pair only if that holds on any axis, so that what the matcher then suggests is
+// legal.
 Letters key_letters(const InferContext& context, size_t k_at) {
-  const TensorMeta &q = *context.inputs[k_at - 1], &k = *context.inputs[k_at];
-  const bool same_groups = k.global_shape[1] % std::max(parts_of_heads(k), parts_of_heads(q)) == 0;
-  const bool paired = parts_of_heads(k) > 1 || parts_of_heads(q) == 1;
+  const TensorMeta& k = *context.inputs[k_at];
+  const int64_t q_parts = parts_of_heads(*context.inputs[k_at - 1]);
+  const int64_t kv_parts = std::max(parts_of_heads(k), parts_of_heads(*context.inputs[k_at + 1]));
+  const int64_t parts = q_parts == 1 && kv_parts == 1 ? k.layout.mesh().num_devices() : std::max(q_parts, kv_parts);
+  const bool same_groups = k.global_shape[1] % parts == 0;
+  const bool paired = kv_parts > 1 || q_parts == 1;
   return {kBatch, same_groups && paired ? kHeads : kNoLetter, kKeys, kWidth};
 }
 

@@ -30,7 +30,8 @@ void counted_release(GraphCore* object) {
 }
 
 GraphCore::GraphCore(std::shared_ptr<ClientShared> client, size_t ring_cells)
-    : client_(std::move(client)), link_(std::make_shared<GraphLink>(next_graph_id(), ring_cells)),
+    : client_(std::move(client)),
+      link_(std::make_shared<GraphLink>(next_graph_id(), ring_cells)),
       cache_(client_->runtime->binding().num_devices()) {
   client_->runtime->attach(link_);
 }

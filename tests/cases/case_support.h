@@ -26,11 +26,14 @@ inline Tensor iota_on(const Shape& shape, const Shape& mesh, const Placements& p
 }
 
 // The tensor's placements, and its value device by device; `tolerance` 0 is bit for bit.
-inline void expect_tensor(const Tensor& tensor, const Placements& placements, const HostTensor& value, double tolerance = 0) {
+inline void expect_tensor(const Tensor& tensor, const Placements& placements, const HostTensor& value,
+                          double tolerance = 0) {
   EXPECT_EQ(tensor.placements(), placements);
   EXPECT_EQ(check_tensor(tensor, value, tolerance), "");
 }
-inline void expect_local_shapes(const Tensor& tensor, const std::vector<Shape>& shapes) { EXPECT_EQ(local_shapes(tensor), shapes); }
+inline void expect_local_shapes(const Tensor& tensor, const std::vector<Shape>& shapes) {
+  EXPECT_EQ(local_shapes(tensor), shapes);
+}
 
 // The call on one device, on whole copies of the inputs.
 template <class F>

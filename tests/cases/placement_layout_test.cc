@@ -7,7 +7,8 @@
 namespace dtorch::test {
 namespace {
 
-// --- A --------------------------------------------------------------------------------------------------------------------------------
+// --- A
+// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, C01) {
   const HostTensor value = iota({8, 7, 4, 6});
   const Tensor x = from_host(value, {.mesh = cpu_mesh({4}), .placements = {S(0)}});
@@ -37,7 +38,9 @@ TEST_F(LayoutCase, C05) {
 }
 
 TEST_F(LayoutCase, C06) {
-  const std::string what = message_of<MeshError>([] { zeros({4, 4}, {.mesh = cpu_mesh({2, 2}), .placements = {S(0)}}); });
+  const std::string what = message_of<MeshError>([] {
+    zeros({4, 4}, {.mesh = cpu_mesh({2, 2}), .placements = {S(0)}});
+  });
   EXPECT_TRUE(contains(what, "1") && contains(what, "2")) << what;
 }
 
@@ -71,7 +74,8 @@ TEST_F(LayoutCase, C10) {
   expect_tensor(iota_on({4}, {2}, {S(0)}), {S(0)}, iota({4}));
 }
 
-// --- B --------------------------------------------------------------------------------------------------------------------------------
+// --- B
+// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, C11) {
   const Tensor x = iota_on({5, 9}, {2}, {S(0)}).redistribute({R()});
   expect_tensor(x, {R()}, iota({5, 9}));
@@ -114,7 +118,8 @@ TEST_F(LayoutCase, C17) {
 
 TEST_F(LayoutCase, C19) {
   const Tensor x = iota_on({4, 16}, {4, 2}, {S(0), S(1)});
-  const std::vector<std::pair<Placements, Shape>> targets = {{{R(), S(1)}, {4, 8}}, {{S(0), R()}, {1, 16}}, {{R(), R()}, {4, 16}}};
+  const std::vector<std::pair<Placements, Shape>> targets = {
+      {{R(), S(1)}, {4, 8}}, {{S(0), R()}, {1, 16}}, {{R(), R()}, {4, 16}}};
   for (const auto& [placements, local_shape] : targets) {
     const Tensor y = x.redistribute(placements);
     expect_tensor(y, placements, iota({4, 16}));
@@ -140,12 +145,16 @@ TEST_F(LayoutCase, C21) {
 
 TEST_F(LayoutCase, C23) {
   const Tensor x = distribute(iota({2, 4, 8}), cpu_mesh({2, 2, 2}, {"dp", "cp", "tp"}), {R(), S(1), S(2)});
-  EXPECT_TRUE(contains(message_of<KeyError>([&] { x.redistribute_by_dict({{"dp", S(0)}}, ByDictMode::kRaise); }), "cp"));
+  EXPECT_TRUE(contains(message_of<KeyError>([&] {
+                         x.redistribute_by_dict({{"dp", S(0)}}, ByDictMode::kRaise);
+                       }),
+                       "cp"));
   expect_tensor(x.redistribute_by_dict({{"dp", S(0)}}, ByDictMode::kKeep), {S(0), S(1), S(2)}, iota({2, 4, 8}));
   expect_tensor(x.redistribute_by_dict({{"dp", S(0)}}, ByDictMode::kReplicate), {S(0), R(), R()}, iota({2, 4, 8}));
 }
 
-// --- G --------------------------------------------------------------------------------------------------------------------------------
+// --- G
+// --------------------------------------------------------------------------------------------------------------------------------
 DeviceMesh dp_tp() { return cpu_mesh({2, 2}, {"dp", "tp"}); }
 Layout swapped() { return Layout(dp_tp(), {S(0), S(0)}, 2, std::vector<std::string>{"tp", "dp"}); }
 
@@ -195,7 +204,8 @@ TEST_F(LayoutCase, O05) {
   EXPECT_EQ(x.redistribute({S(0), S(0)}).layout(), swapped());
 }
 
-// --- F.1 ------------------------------------------------------------------------------------------------------------------------------
+// --- F.1
+// ------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, F01RandomMeshesShapesAndPlacementsRedistributeExactly) {
   std::mt19937_64 random(20);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };

@@ -1,5 +1,6 @@
 // placement_cases.md, C (elementwise), D (matmul, linear, reductions, embedding) and E (extras).
-// Left out: X01 and X02 (convolution comes with a later issue), X21 (attention on context-parallel axes comes with a later issue).
+// Left out: X01 and X02 (convolution comes with a later issue), X21 (attention on context-parallel axes comes with a
+// later issue).
 #include "nn/layers.h"
 #include "tests/cases/case_support.h"
 
@@ -8,7 +9,8 @@ namespace {
 
 constexpr double kFloat32Tolerance = 1e-5;
 
-// --- C --------------------------------------------------------------------------------------------------------------------------------
+// --- C
+// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(PlacementCase, C25) {
   const Tensor x = iota_on({5, 3}, {2}, {S(0)}), y = iota_on({5, 3}, {2}, {S(0)});
   client().synchronize();
@@ -33,7 +35,8 @@ TEST_F(PlacementCase, C26) {
 TEST_F(PlacementCase, C28) {
   const Tensor x = iota_on({4, 6}, {2}, {S(0)}), y = iota_on({4, 6}, {2}, {S(1)});
   const std::string what = message_of([&] { x + y; });
-  for (const char* part : {"[add]", "{Shard(0)}", "{Shard(1)}", "axis 0", "legal", "redistribute("}) EXPECT_TRUE(contains(what, part)) << part << " isn't in " << what;
+  for (const char* part : {"[add]", "{Shard(0)}", "{Shard(1)}", "axis 0", "legal", "redistribute("})
+    EXPECT_TRUE(contains(what, part)) << part << " isn't in " << what;
 }
 
 TEST_F(PlacementCase, C29) {
@@ -51,7 +54,8 @@ TEST_F(PlacementCase, C30) {
   EXPECT_TRUE(contains(message_of([&] { p > 0; }), "[gt]"));
 }
 
-// --- D --------------------------------------------------------------------------------------------------------------------------------
+// --- D
+// --------------------------------------------------------------------------------------------------------------------------------
 Tensor product(const std::vector<Tensor>& in) { return matmul(in[0], in[1]); }
 Tensor affine(const std::vector<Tensor>& in) { return linear(in[0], in[1], in[2]); }
 
@@ -99,7 +103,8 @@ TEST_F(PlacementCase, C36) {
 TEST_F(PlacementCase, C37) {
   const Tensor x = iota_on({5, 4, 8}, {2}, {S(0)});
   expect_tensor(sum(x), {R()}, on_one_device([](const auto& in) { return sum(in[0]); }, {x}), kFloat32Tolerance);
-  expect_tensor(sum(x, {1}), {S(0)}, on_one_device([](const auto& in) { return sum(in[0], {1}); }, {x}), kFloat32Tolerance);
+  expect_tensor(sum(x, {1}), {S(0)}, on_one_device([](const auto& in) { return sum(in[0], {1}); }, {x}),
+                kFloat32Tolerance);
   const Tensor last = sum(x, {0, 1});
   EXPECT_EQ(last.shape(), (Shape{8}));
   expect_tensor(last, {R()}, on_one_device([](const auto& in) { return sum(in[0], {0, 1}); }, {x}), kFloat32Tolerance);
@@ -113,7 +118,8 @@ TEST_F(PlacementCase, C39) {
   expect_local_shapes(y, {{2, 3, 26}, {2, 3, 25}, {2, 3, 25}, {2, 3, 25}});
 }
 
-// --- E --------------------------------------------------------------------------------------------------------------------------------
+// --- E
+// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(PlacementCase, X03) {
   const Tensor w = iota_on({8}, {2}, {R()}), b = iota_on({8}, {2}, {R()});
   const Tensor rows = iota_on({5, 8}, {2}, {S(0)}), columns = iota_on({5, 8}, {2}, {S(1)});
@@ -135,7 +141,12 @@ TEST_F(PlacementCase, X07) {
   EXPECT_EQ(heads.placements(), (Placements{S(1), S(2)}));
   const Tensor y = transpose(heads, 1, 2);
   EXPECT_EQ(y.shape(), (Shape{2, 4, 16, 2}));
-  expect_tensor(y, {S(2), S(1)}, on_one_device([](const auto& in) { return transpose(view(in[0], {2, 16, 4, 2}), 1, 2); }, {x}));
+  expect_tensor(y, {S(2), S(1)},
+                on_one_device(
+                    [](const auto& in) {
+                      return transpose(view(in[0], {2, 16, 4, 2}), 1, 2);
+                    },
+                    {x}));
 }
 
 TEST_F(PlacementCase, X08) {
@@ -146,8 +157,8 @@ TEST_F(PlacementCase, X08) {
 
 TEST_F(PlacementCase, X09) {
   const Tensor rows = iota_on({4, 128}, {2, 2}, {S(0), R()}), columns = iota_on({4, 128}, {2, 2}, {R(), S(1)});
-  expect_tensor(softmax(rows, -1), {S(0), R()}, on_one_device([](const auto& in) { return softmax(in[0], -1); }, {rows}),
-                kFloat32Tolerance);
+  expect_tensor(softmax(rows, -1), {S(0), R()},
+                on_one_device([](const auto& in) { return softmax(in[0], -1); }, {rows}), kFloat32Tolerance);
   EXPECT_TRUE(contains(message_of([&] { softmax(columns, -1); }), "[softmax]"));
 }
 
@@ -167,11 +178,14 @@ TEST_F(PlacementCase, X12) {
 }
 
 TEST_F(PlacementCase, X13) {
-  const HostTensor odd = HostTensor::of<int64_t>({4, 8}, [] {
-    std::vector<int64_t> bits(32);
-    for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<int64_t>(i % 3 == 1);
-    return bits;
-  }()).to(kBool);
+  const HostTensor odd = HostTensor::of<int64_t>({4, 8},
+                                                 [] {
+                                                   std::vector<int64_t> bits(32);
+                                                   for (size_t i = 0; i < bits.size(); ++i)
+                                                     bits[i] = static_cast<int64_t>(i % 3 == 1);
+                                                   return bits;
+                                                 }())
+                             .to(kBool);
   const Tensor x = iota_on({4, 8}, {2}, {S(0)}), mask = from_host(odd, {.mesh = cpu_mesh({2})});
   const auto filled = [](const std::vector<Tensor>& in) { return masked_fill(in[0], in[1], -7.5); };
   expect_tensor(filled({x, mask}), {S(0)}, on_one_device(filled, {x, mask}));
@@ -217,8 +231,9 @@ TEST_F(PlacementCase, X20) {
 
 TEST_F(PlacementCase, X23) {
   struct TwoLinears : nn::Module {
-    explicit TwoLinears(const DeviceMesh& mesh) : column(register_module("column", nn::ColumnParallelLinear(8, 5, {.mesh = mesh}))),
-                                                  row(register_module("row", nn::RowParallelLinear(5, 8, {.mesh = mesh}))) {}
+    explicit TwoLinears(const DeviceMesh& mesh)
+        : column(register_module("column", nn::ColumnParallelLinear(8, 5, {.mesh = mesh}))),
+          row(register_module("row", nn::RowParallelLinear(5, 8, {.mesh = mesh}))) {}
     Tensor operator()(const Tensor& x) const { return row(column(x)); }
     nn::ColumnParallelLinear column;
     nn::RowParallelLinear row;
@@ -261,7 +276,8 @@ TEST_F(PlacementCase, X24) {
       x = tanh(linear(x, distribute(w, mesh, {S(1)})).redistribute({R()}));
       reference = tanh(linear(reference, from_host(w)));
     }
-    EXPECT_EQ(stage_of_layer, num_layers == 4 ? (std::vector<int64_t>{0, 0, 1, 1}) : (std::vector<int64_t>{0, 0, 0, 1, 1}));
+    EXPECT_EQ(stage_of_layer,
+              num_layers == 4 ? (std::vector<int64_t>{0, 0, 1, 1}) : (std::vector<int64_t>{0, 0, 0, 1, 1}));
     expect_tensor(x, {R()}, reference.to_host(), 1e-12);
   }
 }

@@ -1,5 +1,6 @@
-// scenario_cases.md: C01 to C16. Left out here: C08 (c) and (d) (top-k and running sums come with a later issue), C10 (writing by index
-// comes with a later issue), C06 (d) (saving: io's own tests). C17 to C23 stand in scenario_training_test.cc.
+// scenario_cases.md: C01 to C16. Left out here: C08 (c) and (d) (top-k and running sums come with a later issue), C10
+// (writing by index comes with a later issue), C06 (d) (saving: io's own tests). C17 to C23 stand in
+// scenario_training_test.cc.
 #include <cmath>
 
 #include "nn/optim.h"
@@ -21,7 +22,8 @@ Tensor pending(const std::vector<std::vector<float>>& parts) {
 }
 
 TEST_F(ScenarioCase, C01MeanOverAnUnevenSplit) {
-  const Tensor a = distribute(counted({3, 4}), cpu_mesh({2}), {S(0)}), b = distribute(counted({1, 4}), cpu_mesh({2}), {S(0)});
+  const Tensor a = distribute(counted({3, 4}), cpu_mesh({2}), {S(0)}),
+               b = distribute(counted({1, 4}), cpu_mesh({2}), {S(0)});
   EXPECT_EQ(mean(a).item<float>(), 5.5f);
   EXPECT_EQ(mean(b).item<float>(), 1.5f);
   EXPECT_TRUE(mean(a, {0}).to_host().equals(floats({4}, {4, 5, 6, 7})));
@@ -40,7 +42,8 @@ TEST_F(LayoutCase, C02UnevenSplitAndBack) {
   for (int64_t n = 1; n <= 17; ++n) {
     for (int64_t devices = 1; devices <= 8; ++devices) {
       const Tensor whole = from_host(counted({n}), {.mesh = cpu_mesh({devices})});
-      EXPECT_TRUE(whole.redistribute({S(0)}).redistribute({R()}).to_host().equals(counted({n}))) << n << " over " << devices;
+      EXPECT_TRUE(whole.redistribute({S(0)}).redistribute({R()}).to_host().equals(counted({n})))
+          << n << " over " << devices;
     }
   }
 }
@@ -100,9 +103,11 @@ TEST_F(ScenarioCase, C06PendingSumIntoNonLinearCalls) {
 TEST_F(ScenarioCase, C07PendingSumInBfloat16) {
   const DeviceMesh mesh = cpu_mesh({8});
   const auto parts = [&](int64_t size) {
-    return from_local(
-        mesh, {P()},
-        [](int64_t device, const Shape& shape) { return HostTensor::full(shape, device == 0 ? 256.0f : 1.0f).to(kBFloat16); }, {size});
+    return from_local(mesh, {P()},
+                      [](int64_t device, const Shape& shape) {
+                        return HostTensor::full(shape, device == 0 ? 256.0f : 1.0f).to(kBFloat16);
+                      },
+                      {size});
   };
   EXPECT_EQ(parts(1).redistribute({R()}).item<float>(), 264);
   const Tensor wide = to(parts(1), kFloat32);
@@ -148,9 +153,13 @@ TEST_F(ScenarioCase, C12MatrixProductOrderOfPartsAndRefusals) {
   expect_tensor(matmul(a, swapped.redistribute(same.layout())), {P(), P()}, product);
 
   const Tensor left = iota_on({4, 5}, {2}, {R()}), right = iota_on({5, 8}, {2}, {S(0)});
-  EXPECT_EQ(check_tensor(matmul(left, right), on_one_device([](const auto& in) { return matmul(in[0], in[1]); }, {left, right})), "");
+  EXPECT_EQ(check_tensor(matmul(left, right),
+                         on_one_device([](const auto& in) { return matmul(in[0], in[1]); }, {left, right})),
+            "");
   const Tensor cube = iota_on({3, 4, 5}, {2}, {S(0)});
-  EXPECT_EQ(check_tensor(select(cube, 0, 1), on_one_device([](const auto& in) { return select(in[0], 0, 1); }, {cube}), 0), "");
+  EXPECT_EQ(
+      check_tensor(select(cube, 0, 1), on_one_device([](const auto& in) { return select(in[0], 0, 1); }, {cube}), 0),
+      "");
   const Tensor elsewhere = distribute(iota({5, 8}), DeviceMesh("cpu", {2}, {2, 3}), {R()});
   EXPECT_THROW(matmul(left, elsewhere), MeshError);
 }
@@ -171,12 +180,14 @@ TEST_F(ScenarioCase, C13RowParallelProductPlusBias) {
 TEST_F(ScenarioCase, C16ClippingOverParametersOnDifferentMeshes) {
   const DeviceMesh first("cpu", {2}, {0, 1}), second("cpu", {2}, {2, 3});
   for (bool second_is_pending : {false, true}) {
-    const nn::Parameter a(distribute(floats({2}, {0, 0}), first, {S(0)})), b(distribute(floats({1}, {0}), second, {R()}));
+    const nn::Parameter a(distribute(floats({2}, {0, 0}), first, {S(0)})),
+        b(distribute(floats({1}, {0}), second, {R()}));
     // Gradients [3, 0], and [4], which is 1 + 3 pending parts in the second round.
     sum(a.value() * distribute(floats({2}, {3, 0}), first, {S(0)})).backward();
     if (second_is_pending) {
       const Tensor factor = from_local(
-          second, {P()}, [](int64_t device, const Shape& shape) { return HostTensor::full(shape, device == 2 ? 1.0f : 3.0f); }, {1});
+          second, {P()},
+          [](int64_t device, const Shape& shape) { return HostTensor::full(shape, device == 2 ? 1.0f : 3.0f); }, {1});
       sum(b.value() * factor).backward();
     } else {
       sum(b.value() * 4.0).backward();

@@ -1,6 +1,7 @@
-// scenario_cases.md: C17 to C23. Left out: C19 (a) and (d) and the Ulysses form of (b) and (c) (head exchange comes with context
-// parallelism; (b) and (c) run with heads sharded by tensor parallelism), C23 across pipeline stages and ZeRO (the checkpoint issue), C26
-// and C30 (killing workers and the start-up matrix come with later issues; tests/ranks and tests/launch have what there is).
+// scenario_cases.md: C17 to C23. Left out: C19 (a) and (d) and the Ulysses form of (b) and (c) (head exchange comes
+// with context parallelism; (b) and (c) run with heads sharded by tensor parallelism), C23 across pipeline stages and
+// ZeRO (the checkpoint issue), C26 and C30 (killing workers and the start-up matrix come with later issues; tests/ranks
+// and tests/launch have what there is).
 #include <unistd.h>
 
 #include <cmath>
@@ -26,7 +27,8 @@ TEST_F(ScenarioCase, C17LossPerTokenNotPerDevice) {
     logits.insert(logits.end(), pair.begin(), pair.end());
     targets.push_back(i <= 5 ? 0 : -100);
   }
-  const HostTensor logits_host = HostTensor::of<double>({10, 2}, logits), targets_host = HostTensor::of<int64_t>({10}, targets);
+  const HostTensor logits_host = HostTensor::of<double>({10, 2}, logits),
+                   targets_host = HostTensor::of<int64_t>({10}, targets);
   const auto loss_and_gradient = [&](const DeviceMesh& mesh, const Placement& placement) {
     const Tensor x = distribute(logits_host, mesh, {placement}).requires_grad_();
     const Tensor loss = cross_entropy(x, distribute(targets_host, mesh, {placement}));
@@ -83,7 +85,8 @@ TEST_F(ScenarioCase, C19GroupedQueryHeadsOverDevices) {
     const HostTensor q = normal({2, heads.query, 5, 4}, kFloat64, 1), k = normal({2, heads.kv, 5, 4}, kFloat64, 2),
                      v = normal({2, heads.kv, 5, 4}, kFloat64, 3);
     const auto run = [&](const DeviceMesh& mesh, const Placement& placement) {
-      const std::vector<Tensor> in = {distribute(q, mesh, {placement}).requires_grad_(), distribute(k, mesh, {R()}).requires_grad_(),
+      const std::vector<Tensor> in = {distribute(q, mesh, {placement}).requires_grad_(),
+                                      distribute(k, mesh, {R()}).requires_grad_(),
                                       distribute(v, mesh, {R()}).requires_grad_()};
       const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true});
       sum(square(out)).backward();
@@ -91,7 +94,8 @@ TEST_F(ScenarioCase, C19GroupedQueryHeadsOverDevices) {
     };
     const std::vector<Tensor> one = run(cpu_mesh({1}), R()), several = run(cpu_mesh({heads.devices}), S(1));
     for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(check_tensor(several[i], one[i].to_host(), 1e-11), "") << i;
-    expect_local_shapes(several[0], std::vector<Shape>(static_cast<size_t>(heads.devices), {2, heads.query / heads.devices, 5, 4}));
+    expect_local_shapes(several[0],
+                        std::vector<Shape>(static_cast<size_t>(heads.devices), {2, heads.query / heads.devices, 5, 4}));
   }
 }
 
@@ -101,9 +105,18 @@ TEST_F(ScenarioCase, C21RandomNumbers) {
     std::function<Tensor(const TensorOptions&)> make;
   };
   const std::vector<Draw> draws = {
-      {"normal", [](const TensorOptions& options) { return randn({6, 10}, options); }},
-      {"uniform", [](const TensorOptions& options) { return rand({5, 3}, options); }},
-      {"dropout", [](const TensorOptions& options) { return dropout(ones({6, 10}, options), 0.5); }},
+      {"normal",
+       [](const TensorOptions& options) {
+         return randn({6, 10}, options);
+       }},
+      {"uniform",
+       [](const TensorOptions& options) {
+         return rand({5, 3}, options);
+       }},
+      {"dropout",
+       [](const TensorOptions& options) {
+         return dropout(ones({6, 10}, options), 0.5);
+       }},
   };
   for (const Draw& draw : draws) {
     SCOPED_TRACE(draw.name);
@@ -112,7 +125,8 @@ TEST_F(ScenarioCase, C21RandomNumbers) {
     EXPECT_FALSE(first.equals(second));
     std::vector<TensorOptions> layouts;
     for (int64_t devices : {1, 2, 3, 4, 8}) {
-      for (const Placement& placement : {R(), S(0), S(1)}) layouts.push_back({.mesh = cpu_mesh({devices}), .placements = {placement}});
+      for (const Placement& placement : {R(), S(0), S(1)})
+        layouts.push_back({.mesh = cpu_mesh({devices}), .placements = {placement}});
     }
     layouts.push_back({.mesh = cpu_mesh({2, 2}), .placements = {S(0), S(1)}});
     for (const TensorOptions& options : layouts) {

@@ -41,6 +41,8 @@ void register_failing_operator() {
   OperatorRegistry::global().add(fail_on_op);
 }
 
-Tensor fail_on(const Tensor& x, int64_t device, Where where) { return record(fail_on_op, FailAttrs{device}, {&x}, where); }
+Tensor fail_on(const Tensor& x, int64_t device, Where where) {
+  return record(fail_on_op, FailAttrs{device}, {&x}, where);
+}
 
 }  // namespace dtorch::test

@@ -46,7 +46,7 @@ TEST_F(Failure, TheFirstOfTwoFailuresIsReported) {
   const Tensor x = on_four({8, 3});
   const std::string line = SourceLine{__FILE__, __LINE__ + 1}.str();
   const Tensor first = fail_on(x, 3);
-  const Tensor second = fail_on(first, 0);
+  const Tensor second = fail_on(first, 3);
   expect_error<RuntimeFault>([&] { second.to_host(); }, {"fail_on", "deliberate", line});
 }
 
@@ -57,7 +57,7 @@ TEST_F(Failure, AFutureOfAFailedValueThrowsWhenItIsAsked) {
 }
 
 TEST_F(Failure, AFailureThatNobodyReadsIsThrownBySynchronize) {
-  fail_on(on_four({8, 3}), 1);
+  const Tensor y = fail_on(on_four({8, 3}), 1);
   expect_error<RuntimeFault>([] { client().synchronize(); }, {"fail_on", "device 1"});
   EXPECT_NO_THROW(client().synchronize());
 }
@@ -66,7 +66,8 @@ TEST_F(Failure, AThrowingCallbackSurfacesAtTheNextRead) {
   const Tensor x = on_four({8, 3});
   const TensorFuture future = x.to_host_async();
   future.then([](const HostTensor&) { throw std::runtime_error("thrown by a callback"); });
-  // The callback runs on a thread of its own: a read may still come before it, synchronize waits for it or a later one throws.
+  // The callback runs on a thread of its own: a read may still come before it, synchronize waits for it or a later one
+  // throws.
   bool thrown = false;
   for (int i = 0; i < 10000 && !thrown; ++i) {
     try {
@@ -80,7 +81,8 @@ TEST_F(Failure, AThrowingCallbackSurfacesAtTheNextRead) {
 }
 
 TEST_F(KernelFailure, AnIdOutsideTheTableIsReportedWithOperatorNodeDeviceAndLine) {
-  const Tensor ids = from_host(HostTensor::of<int64_t>({4}, {0, 1, 2, 6}), {.mesh = cpu_mesh({4}), .placements = {Shard(0)}});
+  const Tensor ids =
+      from_host(HostTensor::of<int64_t>({4}, {0, 1, 2, 6}), {.mesh = cpu_mesh({4}), .placements = {Shard(0)}});
   const Tensor table = distribute(iota({6, 2}), cpu_mesh({4}), {Replicate()});
   const std::string line = SourceLine{__FILE__, __LINE__ + 1}.str();
   const Tensor rows = embedding(ids, table);
@@ -89,7 +91,8 @@ TEST_F(KernelFailure, AnIdOutsideTheTableIsReportedWithOperatorNodeDeviceAndLine
 
 TEST_F(KernelFailure, ATargetOutsideTheClassesIsReported) {
   const Tensor logits = on_four({4, 3});
-  const Tensor targets = from_host(HostTensor::of<int64_t>({4}, {0, 9, 2, 1}), {.mesh = cpu_mesh({4}), .placements = {Shard(0)}});
+  const Tensor targets =
+      from_host(HostTensor::of<int64_t>({4}, {0, 9, 2, 1}), {.mesh = cpu_mesh({4}), .placements = {Shard(0)}});
   const std::string line = SourceLine{__FILE__, __LINE__ + 1}.str();
   const Tensor loss = cross_entropy(logits, targets);
   expect_error<RuntimeFault>([&] { loss.item<float>(); }, {"cross_entropy", "9", "device 1", line});
@@ -103,7 +106,8 @@ TEST_F(KernelFailure, AFailureInBackwardReportsTheLineOfItsOperator) {
   expect_error<RuntimeFault>([&] { x.grad().to_host(); }, {"fail_on", "device 2"});
 }
 
-// --- conversions are off ----------------------------------------------------------------------------------------------------------------
+// --- conversions are off
+// ----------------------------------------------------------------------------------------------------------------
 TEST_F(KernelFailure, WithoutImplicitRedistributionACombinedReductionIsRefused) {
   const Tensor x = on_four({8, 3});
   client().set_implicit_redistribution(false);

@@ -1,5 +1,5 @@
-// What a test of a wrong call shares: a refusal must say everything, its suggestion must work, and whatever was wrong, the next correct
-// program must run (case C01).
+// What a test of a wrong call shares: a refusal must say everything, its suggestion must work, and whatever was wrong,
+// the next correct program must run (case C01).
 #pragma once
 #include <gtest/gtest.h>
 
@@ -37,10 +37,10 @@ inline std::vector<Tensor> list_of(std::vector<Tensor> tensors) { return tensors
 inline std::vector<Tensor> list_of(std::pair<Tensor, Tensor> tensors) { return {tensors.first, tensors.second}; }
 
 // The expression uses in[0], in[1], ...; it must stand on the line of the macro's name.
-#define EXPECT_REFUSED(op, axis, inputs, ...)                                                                                   \
-  ::dtorch::test::check_refused(                                                                                                \
-      {op, axis, inputs,                                                                                                        \
-       [](const std::vector<::dtorch::Tensor>& in) { return ::dtorch::test::list_of(__VA_ARGS__); }, __FILE__, __LINE__})
+#define EXPECT_REFUSED(op, axis, inputs, ...)                                                                          \
+  ::dtorch::test::check_refused(                                                                                       \
+      {op, axis, inputs, [](const std::vector<::dtorch::Tensor>& in) { return ::dtorch::test::list_of(__VA_ARGS__); }, \
+       __FILE__, __LINE__})
 
 // The message of the error that `call` must throw: exactly of type E, with every one of `parts` in it.
 template <class E, class F>
@@ -51,7 +51,8 @@ void expect_error(F&& call, const std::vector<std::string>& parts) {
   } catch (const E& error) {
     EXPECT_EQ(typeid(error), typeid(E)) << error.what();
     for (const std::string& part : parts) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' isn't in: " << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << "'" << part << "' isn't in: " << error.what();
     }
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another type of error: " << error.what();

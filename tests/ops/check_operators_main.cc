@@ -64,8 +64,9 @@ void print_json(const CheckCounts& counts, int64_t num_wrong, double seconds) {
   std::printf(
       "{\"operators\": %lld, \"samples\": %lld, \"tuples_tried\": %lld, \"accepted\": %lld, \"refused\": %lld, "
       "\"fixes_executed\": %lld, \"gradients_checked\": %lld, \"wrong\": %lld, \"seconds\": %.1f}\n",
-      static_cast<long long>(counts.operators), static_cast<long long>(counts.samples), static_cast<long long>(counts.tuples_tried),
-      static_cast<long long>(counts.accepted), static_cast<long long>(counts.refused), static_cast<long long>(counts.fixes_executed),
+      static_cast<long long>(counts.operators), static_cast<long long>(counts.samples),
+      static_cast<long long>(counts.tuples_tried), static_cast<long long>(counts.accepted),
+      static_cast<long long>(counts.refused), static_cast<long long>(counts.fixes_executed),
       static_cast<long long>(counts.gradients_checked), static_cast<long long>(num_wrong), seconds);
 }
 
@@ -88,8 +89,9 @@ int check(const Arguments& arguments) {
     if (report.problems.empty()) checked.insert(op.name);
     run.insert(report.operators_run.begin(), report.operators_run.end());
     if (!arguments.json) {
-      std::cout << op.name << ": " << report.counts.accepted << " of " << report.counts.tuples_tried << " tuples accepted, "
-                << report.counts.gradients_checked << " gradients, " << report.problems.size() << " wrong\n";
+      std::cout << op.name << ": " << report.counts.accepted << " of " << report.counts.tuples_tried
+                << " tuples accepted, " << report.counts.gradients_checked << " gradients, " << report.problems.size()
+                << " wrong\n";
     }
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

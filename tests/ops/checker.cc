@@ -6,8 +6,8 @@
 #include <random>
 
 #include "dtorch/dtorch.h"
-#include "tests/ops/sample_values.h"
 #include "runtime/client/graph_core.h"
+#include "tests/ops/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
@@ -29,7 +29,8 @@ class SampleRun {
  public:
   SampleRun(const OperatorDef& op, const Sample& sample, const CheckOptions& options, OperatorReport& report)
       : op_(op), sample_(sample), options_(options), report_(report), random_(options.seed) {
-    for (size_t i = 0; i < sample.inputs.size(); ++i) values_.push_back(sample_value(sample.inputs[i], options.seed * 1000 + i));
+    for (size_t i = 0; i < sample.inputs.size(); ++i)
+      values_.push_back(sample_value(sample.inputs[i], options.seed * 1000 + i));
   }
 
   void run() {
@@ -48,8 +49,11 @@ class SampleRun {
   }
 
  private:
-  // --- choices of placements -------------------------------------------------------------------------------------------------------------
-  std::vector<Placement> choices_of(size_t input) const { return axis_choices(sample_.inputs[input], options_.every_reduction); }
+  // --- choices of placements
+  // -------------------------------------------------------------------------------------------------------------
+  std::vector<Placement> choices_of(size_t input) const {
+    return axis_choices(sample_.inputs[input], options_.every_reduction);
+  }
 
   Choice choice_number(int64_t number) const {
     Choice choice;
@@ -111,7 +115,8 @@ class SampleRun {
     return pairs;
   }
 
-  // --- running -----------------------------------------------------------------------------------------------------------------------------
+  // --- running
+  // -----------------------------------------------------------------------------------------------------------------------------
   std::vector<Tensor> call(const std::vector<Tensor>& inputs) const {
     manual_seed(options_.seed);
     return sample_.call(inputs);
@@ -147,6 +152,15 @@ class SampleRun {
   }
 
   // Sum of all differentiable outputs, each times fixed weights. Undefined when there is none.
+  // A pending maximum or minimum can't be multiplied by weights of either sign.
+  static Tensor without_extremes(const Tensor& x) {
+    Placements target = x.placements();
+    for (Placement& p : target) {
+      if (p.is_partial(kMax) || p.is_partial(kMin)) p = Replicate();
+    }
+    return target == x.placements() ? x : x.redistribute(target);
+  }
+
   Tensor loss_of(const std::vector<Tensor>& outputs, std::vector<HostTensor>* weights) {
     Tensor loss;
     weights->resize(outputs.size());
@@ -154,7 +168,7 @@ class SampleRun {
       if (!outputs[i].requires_grad()) continue;
       if (!(*weights)[i].defined()) (*weights)[i] = normal(outputs[i].shape(), outputs[i].dtype(), 77 + i);
       const Tensor weight = distribute((*weights)[i], Layout::replicated(outputs[i].mesh()));
-      const Tensor term = sum(mul(outputs[i], weight));
+      const Tensor term = sum(mul(without_extremes(outputs[i]), weight));
       loss = loss.defined() ? add(loss, term) : term;
     }
     return loss;
@@ -225,7 +239,8 @@ class SampleRun {
       outputs = call(inputs(layouts, false));
     }
     if (outputs.size() != reference_.outputs.size()) {
-      return problem(layouts, std::to_string(outputs.size()) + " outputs, should be " + std::to_string(reference_.outputs.size()));
+      return problem(
+          layouts, std::to_string(outputs.size()) + " outputs, should be " + std::to_string(reference_.outputs.size()));
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       const HostTensor& want = reference_.outputs[i];
@@ -271,23 +286,35 @@ class SampleRun {
 
   // A refusal names the operator and offers a way out that works.
   void check_refusal(const std::vector<Layout>& layouts, const PlacementError& error) {
-    if (error.op().empty() || error.inputs().empty()) return problem(layouts, "the PlacementError doesn't say what was refused");
+    if (error.op().empty() || error.inputs().empty())
+      return problem(layouts, "the PlacementError doesn't say what was refused");
     const bool of_this_call =
         error.op() == op_.name && std::ranges::equal(error.inputs(), layouts, {}, &PlacementError::Input::layout);
     if (!of_this_call) return;  // an operator inside a composite: its inputs aren't the caller's
     if (error.fix().empty()) return problem(layouts, "the PlacementError suggests nothing");
-    if (report_.counts.refused > options_.max_tuples) return;
+    if (report_.counts.fixes_executed < 4 * options_.max_tuples) execute_fixes(layouts, error);
+  }
+
+  // A sample may call several operators: each may refuse once, with rows of its own.
+  void execute_fixes(const std::vector<Layout>& layouts, PlacementError error) {
     std::vector<Tensor> tensors = inputs(layouts, false);
-    for (const Conversion& conversion : error.fix()) {
-      Tensor& tensor = tensors.at(static_cast<size_t>(conversion.input));
-      tensor = tensor.redistribute(conversion.layout);
+    for (int i = 0; i < 4; ++i) {
+      for (const Conversion& conversion : error.fix()) {
+        Tensor& tensor = tensors.at(static_cast<size_t>(conversion.input));
+        tensor = tensor.redistribute(conversion.layout);
+      }
+      try {
+        call(tensors);
+        ++report_.counts.fixes_executed;
+        return;
+      } catch (const PlacementError& again) {
+        if (again.legal_rows() == error.legal_rows() || again.fix().empty()) {
+          return problem(layouts, "the suggestion '" + error.suggestion() + "' doesn't make it legal: " + again.what());
+        }
+        error = again;
+      }
     }
-    try {
-      call(tensors);
-      ++report_.counts.fixes_executed;
-    } catch (const std::exception& again) {
-      problem(layouts, "the suggestion '" + error.suggestion() + "' doesn't make it legal: " + again.what());
-    }
+    problem(layouts, "suggestions don't come to an end: " + std::string(error.what()));
   }
 
   const OperatorDef& op_;
@@ -347,7 +374,8 @@ std::vector<std::string> check_codecs(const Graph& graph) {
     const OperatorDef& op = OperatorRegistry::global().at(spec->op);
     const std::string& bytes = spec->attributes;
     const std::string name = std::string("attributes of ") + op.name + " (" + op.attributes.print(bytes) + ")";
-    if (op.attributes.encode(op.attributes.decode(bytes).get()) != bytes) problems.push_back(name + " don't survive a round trip");
+    if (op.attributes.encode(op.attributes.decode(bytes).get()) != bytes)
+      problems.push_back(name + " don't survive a round trip");
     if (!refuses(op.attributes, bytes + '\0')) problems.push_back(name + ": a byte too many is accepted");
     if (!bytes.empty() && !refuses(op.attributes, bytes.substr(0, bytes.size() - 1))) {
       problems.push_back(name + ": a byte too few is accepted");

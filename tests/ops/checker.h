@@ -1,9 +1,9 @@
-// The generic checker of operators. For every sample of an operator and every tuple of placements of its inputs it runs the call on a
-// mesh and demands one of two outcomes: a PlacementError, whose suggestion makes the call legal, or the value of the same call on one
-// device, held by every device as the result's placements say. Gradients likewise.
+// The generic checker of operators. For every sample of an operator and every tuple of placements of its inputs it runs
+// the call on a mesh and demands one of two outcomes: a PlacementError, whose suggestion makes the call legal, or the
+// value of the same call on one device, held by every device as the result's placements say. Gradients likewise.
 //
-// Meshes: [2] and [3] with every tuple; (2, 2) with pairs of tuples that [2] accepted, and a seeded sample of others, also with shards
-// split in the other order. Runs on the client's thread, in a job of at least 4 devices.
+// Meshes: [2] and [3] with every tuple; (2, 2) with pairs of tuples that [2] accepted, and a seeded sample of others,
+// also with shards split in the other order. Runs on the client's thread, in a job of at least 4 devices.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -18,29 +18,33 @@ namespace dtorch::test {
 struct CheckOptions {
   uint64_t seed = 1;
   bool every_reduction = false;  // inputs also Partial(avg), (max) and (min)
-  // At most so many tuples of one sample on one mesh; where there are more, a seeded sample of them and all whose inputs agree.
+  // At most so many tuples of one sample on one mesh; where there are more, a seeded sample of them and all whose
+  // inputs agree.
   int64_t max_tuples = 64;
   int64_t max_pairs = 24;   // on (2, 2)
   int64_t max_others = 10;  // on (2, 2)
-  static CheckOptions full() { return {.every_reduction = true, .max_tuples = 20000, .max_pairs = 2000, .max_others = 200}; }
+  static CheckOptions full() {
+    return {.every_reduction = true, .max_tuples = 20000, .max_pairs = 2000, .max_others = 200};
+  }
 };
 
 struct CheckCounts {
-  int64_t operators = 0, samples = 0, tuples_tried = 0, accepted = 0, refused = 0, fixes_executed = 0, gradients_checked = 0;
+  int64_t operators = 0, samples = 0, tuples_tried = 0, accepted = 0, refused = 0, fixes_executed = 0,
+          gradients_checked = 0;
   CheckCounts& operator+=(const CheckCounts& other);
 };
 
 struct OperatorReport {
   CheckCounts counts;
-  std::vector<std::string> problems;  // what is wrong, with sample, mesh and placements; empty when nothing is
+  std::vector<std::string> problems;    // what is wrong, with sample, mesh and placements; empty when nothing is
   std::set<std::string> operators_run;  // names of all operators that were recorded on the way
 };
 
 // Checks one operator by its samples, in a Graph of its own.
 OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options);
 
-// Attributes of every spec that was recorded in `graph`: encoding, decoding and encoding again gives the same bytes, and bytes that are
-// cut off or too long are refused. Returns what is wrong.
+// Attributes of every spec that was recorded in `graph`: encoding, decoding and encoding again gives the same bytes,
+// and bytes that are cut off or too long are refused. Returns what is wrong.
 std::vector<std::string> check_codecs(const Graph& graph);
 
 }  // namespace dtorch::test

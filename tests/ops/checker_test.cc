@@ -82,7 +82,8 @@ TEST_F(CheckerTest, PartsOfAPendingSumAddUpToItsValueAndDiffer) {
   for (int64_t parts : {2, 3, 4}) {
     std::vector<double> sum(12), sum_of_whole(12);
     for (int64_t i = 0; i < parts; ++i) {
-      const HostTensor part = partial_part(value, i, parts, kSum), whole_part = partial_part(whole_numbers, i, parts, kSum);
+      const HostTensor part = partial_part(value, i, parts, kSum),
+                       whole_part = partial_part(whole_numbers, i, parts, kSum);
       EXPECT_FALSE(part.equals(value));
       for (int64_t e = 0; e < 12; ++e) {
         sum[static_cast<size_t>(e)] += part.element<double>(e);

@@ -1,5 +1,6 @@
 #include "tests/ops/libtorch_cases_aten.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -46,12 +47,14 @@ SampleInput ids(Shape shape, int64_t bound) { return {shape, kInt64, SampleFill:
 SampleInput bools(Shape shape) { return {shape, kBool, SampleFill::kBool, 0, false}; }
 
 // OURS and THEIRS see their inputs as in[0], in[1], ...
-#define DTORCH_CASE(op, inputs, OURS, THEIRS)                           \
-  cases.add(op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
-            [](const Theirs& in) { return Theirs{THEIRS}; })
-#define DTORCH_CASE_WITHIN(tolerance, op, inputs, OURS, THEIRS)         \
-  cases.add(op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
-            [](const Theirs& in) { return Theirs{THEIRS}; }, tolerance)
+#define DTORCH_CASE(op, inputs, OURS, THEIRS)                                         \
+  cases.add(                                                                          \
+      op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
+      [](const Theirs& in) { return Theirs{THEIRS}; })
+#define DTORCH_CASE_WITHIN(tolerance, op, inputs, OURS, THEIRS)                       \
+  cases.add(                                                                          \
+      op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
+      [](const Theirs& in) { return Theirs{THEIRS}; }, tolerance)
 
 // From its definition: x [B, H, T, D], the halves of D rotated by the angle position / theta^(2i / D).
 at::Tensor rotated(const at::Tensor& x, double theta, int64_t first_position) {
@@ -101,8 +104,10 @@ void add_elementwise(Cases& cases) {
   DTORCH_CASE("gelu", ({normal({5, 33})}), gelu(in[0], "tanh"), at::gelu(in[0], "tanh"));
   DTORCH_CASE("clamp", ({normal({5, 33})}), clamp(in[0], -0.5, 0.7), in[0].clamp(-0.5, 0.7));
   DTORCH_CASE("to", ({normal({5, 33})}), to(in[0], kBFloat16), in[0].to(at::kBFloat16));
-  DTORCH_CASE("where", ({bools({5, 33}), normal({5, 33}), normal({33})}), where(in[0], in[1], in[2]), at::where(in[0], in[1], in[2]));
-  DTORCH_CASE("where", ({normal({5, 33}), bools({33})}), masked_fill(in[0], in[1], -2.5), in[0].masked_fill(in[1], -2.5));
+  DTORCH_CASE("where", ({bools({5, 33}), normal({5, 33}), normal({33})}), where(in[0], in[1], in[2]),
+              at::where(in[0], in[1], in[2]));
+  DTORCH_CASE("where", ({normal({5, 33}), bools({33})}), masked_fill(in[0], in[1], -2.5),
+              in[0].masked_fill(in[1], -2.5));
   DTORCH_CASE("eq", ({bools({40}), bools({40})}), in[0] == in[1], in[0].eq(in[1]));
   DTORCH_CASE("ne", ({ids({40}, 3), ids({40}, 3)}), in[0] != in[1], in[0].ne(in[1]));
   DTORCH_CASE("lt", ({normal({5, 33}), normal({33})}), in[0] < in[1], in[0].lt(in[1]));
@@ -118,7 +123,8 @@ void add_products_and_reductions(Cases& cases) {
   DTORCH_CASE("matmul", ({normal({17, 33}), normal({33, 9})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
   DTORCH_CASE("matmul", ({normal({2, 3, 5, 7}), normal({3, 7, 4})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
   DTORCH_CASE("matmul", ({normal({33}), normal({33})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
-  DTORCH_CASE("linear", ({normal({3, 5, 33}), normal({9, 33}), normal({9})}), linear(in[0], in[1], in[2]), at::linear(in[0], in[1], in[2]));
+  DTORCH_CASE("linear", ({normal({3, 5, 33}), normal({9, 33}), normal({9})}), linear(in[0], in[1], in[2]),
+              at::linear(in[0], in[1], in[2]));
   DTORCH_CASE("linear", ({normal({5, 33}), normal({9, 33})}), linear(in[0], in[1]), at::linear(in[0], in[1]));
   DTORCH_CASE_WITHIN(1e-6, "einsum", ({normal({3, 5, 4}), normal({6, 2, 4})}), einsum("btd,hkd->bhtk", in[0], in[1]),
                      at::einsum("btd,hkd->bhtk", {in[0], in[1]}));
@@ -155,8 +161,13 @@ void add_shapes(Cases& cases) {
       "chunk", {normal({5, 7})}, [](const Ours& in) { return chunk(in[0], 3, 1); },
       [](const Theirs& in) { return in[0].chunk(3, 1); });
   cases.add(
-      "split", {normal({5, 7})}, [](const Ours& in) { return split(in[0], {2, 0, 3}, 0); },
-      [](const Theirs& in) { return in[0].split_with_sizes({2, 0, 3}, 0); });
+      "split", {normal({5, 7})},
+      [](const Ours& in) {
+        return split(in[0], {2, 0, 3}, 0);
+      },
+      [](const Theirs& in) {
+        return in[0].split_with_sizes({2, 0, 3}, 0);
+      });
 }
 
 void add_nn(Cases& cases) {
@@ -168,20 +179,22 @@ void add_nn(Cases& cases) {
               at::layer_norm(in[0], {33}, in[1], in[2]));
   DTORCH_CASE_WITHIN(1e-6, "rms_norm", ({normal({5, 33}), normal({33})}), rms_norm(in[0], in[1], 1e-5),
                      at::rms_norm(in[0], at::IntArrayRef{33}, in[1], 1e-5));
-  DTORCH_CASE_WITHIN(1e-6, "scaled_dot_product_attention", ({normal({2, 4, 5, 8}), normal({2, 2, 5, 8}), normal({2, 2, 5, 8})}),
+  DTORCH_CASE_WITHIN(1e-6, "scaled_dot_product_attention",
+                     ({normal({2, 4, 5, 8}), normal({2, 2, 5, 8}), normal({2, 2, 5, 8})}),
                      scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true}),
                      at::scaled_dot_product_attention(in[0], in[1], in[2], {}, 0.0, true, {}, /*enable_gqa=*/true));
-  DTORCH_CASE_WITHIN(1e-6, "scaled_dot_product_attention", ({normal({2, 3, 5, 8}), normal({2, 3, 7, 8}), normal({2, 3, 7, 8})}),
+  DTORCH_CASE_WITHIN(1e-6, "scaled_dot_product_attention",
+                     ({normal({2, 3, 5, 8}), normal({2, 3, 7, 8}), normal({2, 3, 7, 8})}),
                      scaled_dot_product_attention(in[0], in[1], in[2], {.scale = 0.7}),
                      at::scaled_dot_product_attention(in[0], in[1], in[2], {}, 0.0, false, 0.7));
-  DTORCH_CASE_WITHIN(1e-6, "cross_entropy", ({normal({15, 9}), ids({15}, 9)}), cross_entropy(in[0], in[1], {.ignore_index = 3}),
+  DTORCH_CASE_WITHIN(1e-6, "cross_entropy", ({normal({15, 9}), ids({15}, 9)}),
+                     cross_entropy(in[0], in[1], {.ignore_index = 3}),
                      at::cross_entropy_loss(in[0], in[1], {}, /*mean*/ 1, 3));
   DTORCH_CASE_WITHIN(1e-6, "cross_entropy", ({normal({15, 9}), ids({15}, 9)}),
-                     cross_entropy(in[0], in[1], {.reduction = Reduction::kNone}), at::cross_entropy_loss(in[0], in[1], {}, /*none*/ 0));
+                     cross_entropy(in[0], in[1], {.reduction = Reduction::kNone}),
+                     at::cross_entropy_loss(in[0], in[1], {}, /*none*/ 0));
   DTORCH_CASE_WITHIN(1e-6, "rotary_embedding", ({normal({2, 3, 5, 6})}),
                      rotary_embedding(in[0], {.theta = 500, .first_position = 11}), rotated(in[0], 500, 11));
-  DTORCH_CASE_WITHIN(1e-6, "sum_of_squares", ({normal({5, 33}), normal({7})}), sum_of_squares({in[0], in[1]}),
-                     in[0].square().sum() + in[1].square().sum());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What one device must give: operators beside LibTorch's own, called through its dispatcher. Only in builds with kernels.
+// What one device must give: operators beside LibTorch's own, called through its dispatcher. Only in builds with
+// kernels.
 #pragma once
 #include <ATen/core/Tensor.h>
 

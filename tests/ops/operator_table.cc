@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "dtorch/dtorch.h"
-#include "tests/ops/sample_values.h"
 #include "runtime/client/graph_core.h"
+#include "tests/ops/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
@@ -80,7 +80,8 @@ std::string without_bars(std::string text) {
 
 }  // namespace
 
-std::string operator_table(const std::set<std::string>& checked_by_sample, const std::set<std::string>& checked_on_the_way) {
+std::string operator_table(const std::set<std::string>& checked_by_sample,
+                           const std::set<std::string>& checked_on_the_way) {
   std::string table = kHead;
   const OperatorRegistry& registry = OperatorRegistry::global();
   for (uint16_t index = 0; index < registry.size(); ++index) {
@@ -90,10 +91,15 @@ std::string operator_table(const std::set<std::string>& checked_by_sample, const
     const std::string rows = spec != nullptr ? rows_of(op, *spec) : "";
     const std::string signature = *op.signature != '\0' ? op.signature : op.name;
     const bool names_itself = signature.starts_with(op.name);
-    table += "| " + (names_itself ? "`" + without_bars(signature) + "`" : "`" + std::string(op.name) + "`: " + without_bars(signature)) +
+    table += "| " +
+             (names_itself ? "`" + without_bars(signature) + "`"
+                           : "`" + std::string(op.name) + "`: " + without_bars(signature)) +
              " | " + rows + " | " + name_of_class(op.placement_class) + " | " + op.linear_in + " | " +
              (op.gradient != nullptr ? "yes" : "no") + " | " +
-             (checked_by_sample.contains(op.name) ? "samples" : checked_on_the_way.contains(op.name) ? "in others" : "no") + " |\n";
+             (checked_by_sample.contains(op.name)    ? "samples"
+              : checked_on_the_way.contains(op.name) ? "in others"
+                                                     : "no") +
+             " |\n";
   }
   return table;
 }

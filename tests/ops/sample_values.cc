@@ -42,7 +42,8 @@ HostTensor sample_value(const SampleInput& input, uint64_t seed) {
       }
       break;
     case SampleFill::kIndices:
-      for (double& x : values) x = static_cast<double>(random() % static_cast<uint64_t>(std::max<int64_t>(input.index_bound, 1)));
+      for (double& x : values)
+        x = static_cast<double>(random() % static_cast<uint64_t>(std::max<int64_t>(input.index_bound, 1)));
       break;
     case SampleFill::kBool:
       for (double& x : values) x = static_cast<double>(random() >> 63);

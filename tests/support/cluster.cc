@@ -14,23 +14,23 @@ int run_in_job(int nodes, int64_t devices, const std::function<int(Client&)>& pr
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  return run(static_cast<int>(words.size()), argv.data(), [&](Client& client, int, char**) { return program(client); });
+  return run(static_cast<int>(words.size()), argv.data(), [&](Client& client, int, char**) {
+    shared_client = &client;
+    const int exit_code = program(client);
+    shared_client = nullptr;
+    return exit_code;
+  });
 }
 
 int run_tests(int argc, char** argv, int nodes, int64_t devices) {
   ::testing::InitGoogleTest(&argc, argv);
   // Listing tests needs no job.
   if (GTEST_FLAG_GET(list_tests)) return RUN_ALL_TESTS();
-  return run_in_job(nodes, devices, [](Client& client) {
-    shared_client = &client;
-    const int exit_code = RUN_ALL_TESTS();
-    shared_client = nullptr;
-    return exit_code;
-  });
+  return run_in_job(nodes, devices, [](Client&) { return RUN_ALL_TESTS(); });
 }
 
 Client& client() {
-  if (shared_client == nullptr) throw InternalError("no job: the test's main() must call run_tests()");
+  if (shared_client == nullptr) throw InternalError("no job runs: main() must call run_tests() or run_in_job()");
   return *shared_client;
 }
 

@@ -1,5 +1,5 @@
-// One job for all tests of a program: run_tests() starts the nodes inside this process, runs GoogleTest as the job's program and ends
-// the job. A test runs on the client's thread.
+// One job for all tests of a program: run_tests() starts the nodes inside this process, runs GoogleTest as the job's
+// program and ends the job. A test runs on the client's thread.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ int run_tests(int argc, char** argv, int nodes, int64_t devices);
 // Runs `program` in a job of its own (nodes as threads of this process). Returns the job's exit code.
 int run_in_job(int nodes, int64_t devices, const std::function<int(Client&)>& program);
 
-// The client of run_tests(). Throws outside of it.
+// The client of the job that runs. Throws when none does.
 Client& client();
 // False in builds without LibTorch, where only creation from constants and host data, redistribution and reads run.
 bool have_kernels();

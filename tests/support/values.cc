@@ -62,7 +62,8 @@ HostTensor fold(const std::vector<HostTensor>& parts, ReduceOp reduce) {
   return result;
 }
 
-// The value of the box that the device at `coordinate` holds: its part folded with the others' along the Partial axes, innermost first.
+// The value of the box that the device at `coordinate` holds: its part folded with the others' along the Partial axes,
+// innermost first.
 HostTensor folded(const Layout& layout, const std::vector<HostTensor>& locals, Shape coordinate, int64_t axis) {
   const DeviceMesh& mesh = layout.mesh();
   if (axis == mesh.num_axes()) return locals[static_cast<size_t>(mesh.index_of_coordinate(coordinate))];
@@ -112,7 +113,8 @@ HostTensor part_of(const HostTensor& whole, const Box& box) {
 
 HostTensor partial_part(const HostTensor& value, int64_t index, int64_t parts, ReduceOp reduce) {
   HostTensor part(value.shape(), value.dtype());
-  const double weight = static_cast<double>(index + 1) / (static_cast<double>(parts) * static_cast<double>(parts + 1) / 2);
+  const double weight =
+      static_cast<double>(index + 1) / (static_cast<double>(parts) * static_cast<double>(parts + 1) / 2);
   for (int64_t e = 0; e < value.num_elements(); ++e) {
     const bool owner = e % parts == index;
     const int64_t distance = 1 + (e + index) % 3;
@@ -167,7 +169,8 @@ double default_tolerance(DType dtype) {
 
 std::string difference(const HostTensor& got, const HostTensor& want, double tolerance) {
   if (got.shape() != want.shape()) return "shape " + got.shape().str() + ", should be " + want.shape().str();
-  if (got.dtype() != want.dtype()) return std::string("dtype ") + name_of(got.dtype()) + ", should be " + name_of(want.dtype());
+  if (got.dtype() != want.dtype())
+    return std::string("dtype ") + name_of(got.dtype()) + ", should be " + name_of(want.dtype());
   const size_t size = static_cast<size_t>(size_of(want.dtype()));
   double scale = 0;
   for (int64_t e = 0; tolerance > 0 && e < want.num_elements(); ++e) {
@@ -181,15 +184,16 @@ std::string difference(const HostTensor& got, const HostTensor& want, double tol
     if (std::isnan(a) && std::isnan(b)) continue;
     if (tolerance > 0 && std::abs(a - b) <= tolerance * scale) continue;
     char text[160];
-    std::snprintf(text, sizeof text, "element %lld is %.17g, should be %.17g (tolerance %g x %g)", static_cast<long long>(e), a, b,
-                  tolerance, scale);
+    std::snprintf(text, sizeof text, "element %lld is %.17g, should be %.17g (tolerance %g x %g)",
+                  static_cast<long long>(e), a, b, tolerance, scale);
     return text;
   }
   return "";
 }
 
 std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance) {
-  if (tensor.shape() != want.shape()) return "global shape " + tensor.shape().str() + ", should be " + want.shape().str();
+  if (tensor.shape() != want.shape())
+    return "global shape " + tensor.shape().str() + ", should be " + want.shape().str();
   if (tensor.dtype() != want.dtype()) {
     return std::string("dtype ") + name_of(tensor.dtype()) + ", should be " + name_of(want.dtype());
   }

@@ -1,4 +1,5 @@
-// Host values for tests, and the comparison of a distributed tensor, device by device, with the value that it should have.
+// Host values for tests, and the comparison of a distributed tensor, device by device, with the value that it should
+// have.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,21 +18,22 @@ HostTensor normal(const Shape& shape, DType dtype, uint64_t seed);
 
 // The elements of a box (in coordinates of `whole`).
 HostTensor part_of(const HostTensor& whole, const Box& box);
-// What part `index` of `parts` holds of a Partial value, unevenly and really: floating sums are value * (index + 1) / (1 + .. + parts).
+// What part `index` of `parts` holds of a Partial value, unevenly and really: floating sums are value * (index + 1) /
+// (1 + .. + parts).
 HostTensor partial_part(const HostTensor& value, int64_t index, int64_t parts, ReduceOp reduce);
 
 // `value` spread as `layout` says; Partial axes get partial_part.
 Tensor distribute(const HostTensor& value, const Layout& layout);
 Tensor distribute(const HostTensor& value, const DeviceMesh& mesh, const Placements& placements);
 
-// "" when equal: shape, dtype, and every element: bit for bit when tolerance is 0 (any NaN equals any NaN), else within tolerance times
-// the largest absolute value of `want`.
+// "" when equal: shape, dtype, and every element: bit for bit when tolerance is 0 (any NaN equals any NaN), else within
+// tolerance times the largest absolute value of `want`.
 std::string difference(const HostTensor& got, const HostTensor& want, double tolerance);
 // 1e-12 for float64, 1e-5 for float32, coarser for halves, 0 otherwise.
 double default_tolerance(DType dtype);
 
-// Reads `tensor` whole and device by device. "" when shape, dtype, every device's local shape and content agree with its placements and
-// with `want`; parts of Partial axes must reduce to it.
+// Reads `tensor` whole and device by device. "" when shape, dtype, every device's local shape and content agree with
+// its placements and with `want`; parts of Partial axes must reduce to it.
 std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance);
 inline std::string check_tensor(const Tensor& tensor, const HostTensor& want) {
   return check_tensor(tensor, want, default_tolerance(want.dtype()));

@@ -1,5 +1,6 @@
-// Runs a fuzz target on every seed file of the given folders, and on mutations of each drawn from a fixed sequence, so that
-// the plain build tests the decoders without libFuzzer. A failure is a crash of the process or a sanitizer's report.
+// Runs a fuzz target on every seed file of the given folders, and on mutations of each drawn from a fixed sequence, so
+// that the plain build tests the decoders without libFuzzer. A failure is a crash of the process or a sanitizer's
+// report.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
