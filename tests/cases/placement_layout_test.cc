@@ -8,7 +8,6 @@ namespace dtorch::test {
 namespace {
 
 // --- A
-// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, C01) {
   const HostTensor value = iota({8, 7, 4, 6});
   const Tensor x = from_host(value, {.mesh = cpu_mesh({4}), .placements = {S(0)}});
@@ -75,7 +74,6 @@ TEST_F(LayoutCase, C10) {
 }
 
 // --- B
-// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, C11) {
   const Tensor x = iota_on({5, 9}, {2}, {S(0)}).redistribute({R()});
   expect_tensor(x, {R()}, iota({5, 9}));
@@ -154,7 +152,6 @@ TEST_F(LayoutCase, C23) {
 }
 
 // --- G
-// --------------------------------------------------------------------------------------------------------------------------------
 DeviceMesh dp_tp() { return cpu_mesh({2, 2}, {"dp", "tp"}); }
 Layout swapped() { return Layout(dp_tp(), {S(0), S(0)}, 2, std::vector<std::string>{"tp", "dp"}); }
 
@@ -205,7 +202,6 @@ TEST_F(LayoutCase, O05) {
 }
 
 // --- F.1
-// ------------------------------------------------------------------------------------------------------------------------------
 TEST_F(LayoutCase, F01RandomMeshesShapesAndPlacementsRedistributeExactly) {
   std::mt19937_64 random(20);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };

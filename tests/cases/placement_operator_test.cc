@@ -10,7 +10,6 @@ namespace {
 constexpr double kFloat32Tolerance = 1e-5;
 
 // --- C
-// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(PlacementCase, C25) {
   const Tensor x = iota_on({5, 3}, {2}, {S(0)}), y = iota_on({5, 3}, {2}, {S(0)});
   client().synchronize();
@@ -55,7 +54,6 @@ TEST_F(PlacementCase, C30) {
 }
 
 // --- D
-// --------------------------------------------------------------------------------------------------------------------------------
 Tensor product(const std::vector<Tensor>& in) { return matmul(in[0], in[1]); }
 Tensor affine(const std::vector<Tensor>& in) { return linear(in[0], in[1], in[2]); }
 
@@ -119,7 +117,6 @@ TEST_F(PlacementCase, C39) {
 }
 
 // --- E
-// --------------------------------------------------------------------------------------------------------------------------------
 TEST_F(PlacementCase, X03) {
   const Tensor w = iota_on({8}, {2}, {R()}), b = iota_on({8}, {2}, {R()});
   const Tensor rows = iota_on({5, 8}, {2}, {S(0)}), columns = iota_on({5, 8}, {2}, {S(1)});

@@ -107,7 +107,6 @@ TEST_F(KernelFailure, AFailureInBackwardReportsTheLineOfItsOperator) {
 }
 
 // --- conversions are off
-// ----------------------------------------------------------------------------------------------------------------
 TEST_F(KernelFailure, WithoutImplicitRedistributionACombinedReductionIsRefused) {
   const Tensor x = on_four({8, 3});
   client().set_implicit_redistribution(false);

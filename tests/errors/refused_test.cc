@@ -11,7 +11,6 @@ using Inputs = std::vector<Tensor>;
 Inputs pending() { return {on_dp_tp({4, 8}, Replicate(), Partial())}; }
 
 // --- a pending sum into an operator that isn't linear
-// ---------------------------------------------------------------------------------
 TEST_F(Refused, ReluOfAPendingSum) { EXPECT_REFUSED("relu", "tp", pending(), relu(in[0])); }
 TEST_F(Refused, ExpOfAPendingSum) { EXPECT_REFUSED("exp", "tp", pending(), exp(in[0])); }
 TEST_F(Refused, TanhOfAPendingSum) { EXPECT_REFUSED("tanh", "tp", pending(), tanh(in[0])); }
@@ -43,7 +42,6 @@ TEST_F(Refused, DivisionByAPendingSum) {
 TEST_F(Refused, SoftmaxOfAPendingSum) { EXPECT_REFUSED("softmax", "tp", pending(), softmax(in[0], -1)); }
 
 // --- a shard that the operator needs whole
-// --------------------------------------------------------------------------------------------
 TEST_F(Refused, SoftmaxOverAShardedDim) {
   EXPECT_REFUSED("softmax", "tp", Inputs{on_dp_tp({4, 8}, Shard(0), Shard(1))}, softmax(in[0], -1));
 }
@@ -75,7 +73,6 @@ TEST_F(Refused, AttentionOverAShardedHeadDim) {
 }
 
 // --- views that cut a shard
-// ------------------------------------------------------------------------------------------------------------
 TEST_F(Refused, AReshapeThatCutsAShard) {
   EXPECT_REFUSED("reshape", "", Inputs{on_two({2, 16, 6}, Shard(2))}, reshape(in[0], {2, 16, 3, 2}));
 }
@@ -87,7 +84,6 @@ TEST_F(Refused, AnExpandOfAShardedDim) {
 }
 
 // --- operands that don't pair
-// -----------------------------------------------------------------------------------------------------------
 TEST_F(Refused, AddOfDifferentShards) {
   const Inputs inputs = {on_two({4, 6}, Shard(0)), on_two({4, 6}, Shard(1))};
   EXPECT_REFUSED("add", "axis 0", inputs, in[0] + in[1]);
@@ -128,7 +124,6 @@ TEST_F(Refused, ConcatenationOfDifferentShards) {
 }
 
 // --- the same placements in another order
-// ----------------------------------------------------------------------------------------------
 TEST_F(Refused, AddOfTheSameShardsInAnotherOrderPrintsBothOrders) {
   const Tensor plain = distribute(iota({10, 3}), dp_tp(), {Shard(0), Shard(0)});
   const Tensor swapped =
@@ -152,7 +147,6 @@ TEST_F(Refused, MatmulOfBlocksInAnotherOrder) {
 }
 
 // --- without conversions
-// ----------------------------------------------------------------------------------------------------------------
 TEST_F(Refused, ASliceOfAReplicateOperandWhenConversionsAreOff) {
   client().set_implicit_redistribution(false);
   const Inputs inputs = {on_two({4, 6}, Shard(0)), on_two({4, 6}, Replicate())};

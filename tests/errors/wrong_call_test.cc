@@ -17,7 +17,6 @@ using WrongUse = WrongCallTest;
 Tensor whole_on_two(const Shape& shape, DType dtype = kFloat32) { return on_two(shape, Replicate(), dtype); }
 
 // --- shapes
-// -----------------------------------------------------------------------------------------------------------------------------
 TEST_F(WrongShape, AddOfShapesThatDontBroadcast) {
   const Tensor a = whole_on_two({2, 3}), b = whole_on_two({4, 3});
   expect_error<ShapeError>([&] { a + b; }, {"[add]", "[2, 3]", "[4, 3]", HERE});
@@ -61,7 +60,6 @@ TEST_F(WrongShape, ItemOfMoreThanOneElement) {
 }
 
 // --- dtypes
-// -----------------------------------------------------------------------------------------------------------------------------
 TEST_F(WrongDType, LinearOfTwoDTypes) {
   const Tensor x = whole_on_two({2, 8}), w = whole_on_two({4, 8}, kFloat16);
   expect_error<DTypeError>([&] { linear(x, w); }, {"[linear]", "float32", "float16", HERE});
@@ -92,7 +90,6 @@ TEST_F(WrongDType, ElementsOfAnotherTypeThanAsked) {
 }
 
 // --- dims
-// -------------------------------------------------------------------------------------------------------------------------------
 TEST_F(WrongDim, SoftmaxOverADimThatIsNotThere) {
   const Tensor x = whole_on_two({2, 3, 4});
   expect_error<ShapeError>([&] { softmax(x, 7); }, {"[softmax]", "dim 7 is outside [-3, 3)"});
@@ -123,7 +120,6 @@ TEST_F(WrongDim, AShardOfADimThatIsNotThere) {
 }
 
 // --- meshes, placements, axes
-// -----------------------------------------------------------------------------------------------------------
 TEST_F(WrongMesh, ADeviceTwice) {
   expect_error<MeshError>([] { DeviceMesh("cpu", {2}, {0, 0}); }, {"0"});
 }
@@ -165,7 +161,6 @@ TEST_F(WrongMesh, ReadingAPartOfADeviceOutsideTheMesh) {
 }
 
 // --- creation
-// ---------------------------------------------------------------------------------------------------------------------------
 TEST_F(WrongCreation, ANegativeSize) {
   expect_error<ShapeError>([] { zeros({4, -1}); }, {"-1"});
 }
@@ -190,7 +185,6 @@ TEST_F(WrongCreation, AClampWithoutBounds) {
 }
 
 // --- handles, Graphs, autograd
-// --------------------------------------------------------------------------------------------------------
 TEST_F(WrongUse, AnUndefinedTensor) {
   const Tensor nothing, x = whole_on_two({4});
   expect_error<UserError>([&] { nothing.to_host(); }, {"undefined"});

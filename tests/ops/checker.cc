@@ -50,7 +50,6 @@ class SampleRun {
 
  private:
   // --- choices of placements
-  // -------------------------------------------------------------------------------------------------------------
   std::vector<Placement> choices_of(size_t input) const {
     return axis_choices(sample_.inputs[input], options_.every_reduction);
   }
@@ -116,7 +115,6 @@ class SampleRun {
   }
 
   // --- running
-  // -----------------------------------------------------------------------------------------------------------------------------
   std::vector<Tensor> call(const std::vector<Tensor>& inputs) const {
     manual_seed(options_.seed);
     return sample_.call(inputs);

@@ -56,7 +56,7 @@ HostTensor fold(const std::vector<HostTensor>& parts, ReduceOp reduce) {
         const int64_t other = parts[i].element<int64_t>(e);
         value = reduce == kMax ? std::max(value, other) : reduce == kMin ? std::min(value, other) : value + other;
       }
-      set(result, e, value);
+      set(result, e, reduce == kAvg ? value / static_cast<int64_t>(parts.size()) : value);
     }
   }
   return result;
