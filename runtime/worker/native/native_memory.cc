@@ -8,6 +8,8 @@ namespace dtorch {
 namespace {
 
 constexpr size_t kHeaderBytes = 64;
+// No process can have more. Asking for it is refused here, since allocators of sanitizers end the process.
+constexpr size_t kMaxBlockBytes = size_t{1} << 47;
 struct BlockHeader {
   int64_t bytes = 0;
   MemoryCounter* counter = nullptr;
@@ -43,8 +45,8 @@ void set_memory_counter(MemoryCounter* counter) { thread_counter = counter; }
 MemoryCounter& memory_counter() { return thread_counter ? *thread_counter : counters().process; }
 
 void* allocate_counted(size_t bytes) {
+  if (bytes > kMaxBlockBytes) return nullptr;
   size_t padded = (bytes + kHeaderBytes - 1) / kHeaderBytes * kHeaderBytes;
-  if (padded < bytes || padded + kHeaderBytes < padded) return nullptr;
   void* memory = std::aligned_alloc(kHeaderBytes, padded + kHeaderBytes);
   if (!memory) return nullptr;
   MemoryCounter& counter = memory_counter();
