@@ -1,6 +1,7 @@
 #include "tests/ops/operator_table.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
@@ -20,7 +21,8 @@ Written by `build/bin/check_operators --table docs/operators.md`; don't edit.
 - When no row fits: *refuses* throws PlacementError; *combines* communicates inside its own plan; *any* takes every layout. Before that,
   every operator slices a Replicate operand, or makes it a Partial addend, without communication.
 - Linear in: the inputs that may be pending sums.
-- Checked: *samples* by samples of its own on meshes of 2, 3 and 2 x 2; *in others* as a part of what they run (gradients).
+- Checked: *samples* by samples of its own on meshes of 2, 3 and 2 x 2; *in others* as a part of what they run (gradients); *by hand*: it
+  has no inputs to place, or takes lists whose layouts belong together, and has tests of its own (tests/ops, tests/io).
 
 | operator | legal rows on one axis | no row fits | linear in | gradient | checked |
 |---|---|---|---|---|---|
@@ -73,6 +75,20 @@ const OperatorSpec* first_spec(const OperatorDef& op, const Graph& graph) {
   return nullptr;
 }
 
+// By creation_test.cc, created_values_test.cc and optimizer_steps_test.cc of this folder, and by tests/io.
+bool is_checked_by_hand(const OperatorDef& op) {
+  constexpr std::string_view kByHand[] = {"full",      "arange",      "eye",        "rand",      "randn",
+                                          "randint",   "from_host",   "adamw_step", "sgd_step",  "sum_of_squares",
+                                          "scale_all", "token_batch", "file_slice", "hdf5_slice"};
+  return std::ranges::find(kByHand, op.name) != std::end(kByHand);
+}
+
+const char* checked_text(const OperatorDef& op, const std::set<std::string>& by_sample,
+                         const std::set<std::string>& on_the_way) {
+  if (is_checked_by_hand(op)) return "by hand";
+  return by_sample.contains(op.name) ? "samples" : on_the_way.contains(op.name) ? "in others" : "no";
+}
+
 std::string without_bars(std::string text) {
   for (size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.replace(at, 1, "\\|");
   return text;
@@ -95,10 +111,7 @@ std::string operator_table(const std::set<std::string>& checked_by_sample,
              (names_itself ? "`" + without_bars(signature) + "`"
                            : "`" + std::string(op.name) + "`: " + without_bars(signature)) +
              " | " + rows + " | " + name_of_class(op.placement_class) + " | " + op.linear_in + " | " +
-             (op.gradient != nullptr ? "yes" : "no") + " | " +
-             (checked_by_sample.contains(op.name)    ? "samples"
-              : checked_on_the_way.contains(op.name) ? "in others"
-                                                     : "no") +
+             (op.gradient != nullptr ? "yes" : "no") + " | " + checked_text(op, checked_by_sample, checked_on_the_way) +
              " |\n";
   }
   return table;
