@@ -51,33 +51,13 @@ void convert(const std::byte* from, DType stored, std::byte* to, DType dtype, in
   });
 }
 
-// Calls f(first element's global number, local number, count) for every run of the box that is contiguous in the whole
-// tensor.
-template <class F>
-void for_each_run(const Shape& shape, const Box& box, F&& f) {
-  if (box.empty()) return;
-  int64_t run_dim = box.ndim();
-  int64_t run = 1;
-  while (run_dim > 0 && (run_dim == box.ndim() || box.size[run_dim] == shape[run_dim])) run *= box.size[--run_dim];
-  const Shape strides = contiguous_strides(shape);
-  Shape index(run_dim, 0);
-  int64_t inner = 0;
-  for (int64_t d = run_dim; d < box.ndim(); ++d) inner += box.offset[d] * strides[d];
-  for (int64_t local = 0; local < box.num_elements(); local += run) {
-    int64_t first = inner;
-    for (int64_t d = 0; d < run_dim; ++d) first += (box.offset[d] + index[d]) * strides[d];
-    f(first, local, run);
-    for (int64_t d = run_dim - 1; d >= 0 && ++index[d] == box.size[d]; --d) index[d] = 0;
-  }
-}
-
 void file_slice_kernel(KernelContext& context) {
   const auto& a = context.attributes<SliceAttrs>();
   NativeTensor out = NativeTensor::empty(context.output_box(0).size, a.dtype);
   io::InputFile file(a.path);
   const int64_t width = size_of(a.stored);
   std::vector<std::byte> raw;
-  for_each_run(a.shape, context.output_box(0), [&](int64_t first, int64_t local, int64_t count) {
+  for_each_contiguous_run(a.shape, context.output_box(0), [&](int64_t first, int64_t local, int64_t count) {
     raw.resize(static_cast<size_t>(count * width));
     file.read(a.offset + first * width, raw.data(), count * width);
     convert(raw.data(), a.stored, out.data() + local * size_of(a.dtype), a.dtype, count);
@@ -119,7 +99,7 @@ void hdf5_slice_kernel(KernelContext& context) {
     } else {
       std::vector<std::byte> all(static_cast<size_t>(a.shape.num_elements() * size_of(a.dtype)));
       file.read_box(a.dataset, whole(a.file_shape), all.data());
-      for_each_run(a.shape, box, [&](int64_t first, int64_t local, int64_t count) {
+      for_each_contiguous_run(a.shape, box, [&](int64_t first, int64_t local, int64_t count) {
         convert(all.data() + first * size_of(a.dtype), a.dtype, out.data() + local * size_of(a.dtype), a.dtype, count);
       });
     }

@@ -137,6 +137,15 @@ Box Layout::box_of(const Shape& global_shape, int64_t device) const {
   return box_at(global_shape, index);
 }
 
+Layout Layout::without_partial() const {
+  if (!has_partial()) return *this;
+  Placements target = placements();
+  for (Placement& p : target) {
+    if (p.is_partial()) p = Replicate();
+  }
+  return with_placements(target, kMaxDims);
+}
+
 Layout Layout::with_placements(const Placements& target, int64_t ndim) const {
   Placements normal = target;
   for (Placement& p : normal) {

@@ -58,6 +58,8 @@ class Layout {
   // The layout that results when this one's placements become `target` on the same mesh: axes that keep their Shard
   // keep their order, added ones are innermost (several added: mesh axis order).
   Layout with_placements(const Placements& target, int64_t ndim) const;
+  // This one with every Partial axis Replicate: where the value is once nothing is pending.
+  Layout without_partial() const;
 
   std::string str() const;        // {Shard(0), Replicate()}, with ", order {tp, dp}" when not default
   std::string order_str() const;  // {tp, dp}: shard_order by name

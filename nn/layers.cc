@@ -99,15 +99,6 @@ Tensor with_axis_placement(const Tensor& x, int64_t axis, const Placement& place
   return x.redistribute(target, where);
 }
 
-Tensor reduced(const Tensor& x, Where where) {
-  if (!x.layout().has_partial()) return x;
-  Placements target = x.placements();
-  for (Placement& p : target) {
-    if (p.is_partial()) p = Replicate();
-  }
-  return x.redistribute(target, where);
-}
-
 ColumnParallelLinear::ColumnParallelLinear(int64_t in, int64_t out, const ParallelOptions& options, Where where)
     : Linear(in, out, on_axis(options, Shard(0)), where) {}
 
@@ -126,7 +117,7 @@ RowParallelLinear::RowParallelLinear(int64_t in, int64_t out, const ParallelOpti
 
 Tensor RowParallelLinearWithReplicateOutput::operator()(const Tensor& x, Where where) const {
   SourceScope scope(where);
-  return reduced(forward(x, where), where);
+  return forward(x, where).reduced(where);
 }
 
 VocabParallelEmbedding::VocabParallelEmbedding(int64_t count, int64_t dim, const ParallelOptions& options, Where where)

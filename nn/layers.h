@@ -70,9 +70,6 @@ struct ParallelOptions {
 
 // `x` with `placement` on one axis and the other axes as they are.
 Tensor with_axis_placement(const Tensor& x, int64_t axis, const Placement& placement, Where where = Where::current());
-// `x` with every Partial axis reduced to Replicate.
-Tensor reduced(const Tensor& x, Where where = Where::current());
-
 // weight [out, in] Shard(0) on the axis. x as it comes, Replicate on the axis; result Shard(last).
 class ColumnParallelLinear : public Linear {
  public:

@@ -120,11 +120,11 @@ Tensor LlamaLayer::attention(const Tensor& x, Where where) const {
 Tensor LlamaLayer::forward(const Tensor& input, Where where) const {
   SourceScope scope(where);
   Tensor h =
-      add(input, reduced(attention(rms_norm(input, norm1_.use(where), config_.norm_eps, where), where), where), where);
+      add(input, attention(rms_norm(input, norm1_.use(where), config_.norm_eps, where), where).reduced(where), where);
   Tensor n = rms_norm(h, norm2_.use(where), config_.norm_eps, where);
   Tensor gate = silu(linear(n, w1_.use(where), Tensor(), where), where);
   Tensor inner = mul(gate, linear(n, w3_.use(where), Tensor(), where), where);
-  return add(h, reduced(linear(inner, w2_.use(where), Tensor(), where), where), where);
+  return add(h, linear(inner, w2_.use(where), Tensor(), where).reduced(where), where);
 }
 
 Llama::Llama(const LlamaConfig& config, const LlamaParallel& parallel, Where where) : config_(config.resolved()) {

@@ -49,9 +49,10 @@ void from_host_kernel(KernelContext& context) {
   NativeTensor part = make_part(context, &done);
   if (!done) {
     const int64_t item = size_of(meta.dtype);
-    for_each_run(meta.global_shape, context.output_box(0), [&](int64_t global, int64_t local, int64_t length) {
-      std::memcpy(part.data() + local * item, context.feed() + global * item, static_cast<size_t>(length * item));
-    });
+    for_each_contiguous_run(
+        meta.global_shape, context.output_box(0), [&](int64_t global, int64_t local, int64_t length) {
+          std::memcpy(part.data() + local * item, context.feed() + global * item, static_cast<size_t>(length * item));
+        });
   }
   context.output(0) = std::move(part);
 }

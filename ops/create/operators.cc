@@ -42,13 +42,7 @@ NativeTensor make_part(const KernelContext& context, bool* done) {
   return part;
 }
 
-Layout layout_like(const Tensor& other) {
-  Placements placements = other.placements();
-  for (Placement& p : placements) {
-    if (p.is_partial()) p = Replicate();
-  }
-  return other.layout().with_placements(placements, other.ndim());
-}
+Layout layout_like(const Tensor& other) { return other.layout().without_partial(); }
 
 Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout,
                       std::span<const Scalar> scalars, bool requires_grad, const Where& where) {

@@ -33,32 +33,6 @@ bool holds_value(const KernelContext& context);
 // This device's part of the output, uninitialised, or zeros when !holds_value (then *done is set).
 NativeTensor make_part(const KernelContext& context, bool* done);
 
-// Calls f(global row-major number of the first element, local offset, length) for every stretch of the box that is
-// contiguous in the global tensor, in local order.
-template <class F>
-void for_each_run(const Shape& global_shape, const Box& box, F&& f) {
-  if (box.num_elements() == 0) return;
-  int64_t outer = box.ndim();  // dims outer.. are one stretch
-  int64_t length = 1;
-  while (outer > 0) {
-    --outer;
-    length *= box.size[outer];
-    if (box.size[outer] != global_shape[outer]) break;
-  }
-  Shape index(outer, 0);
-  const Shape strides = contiguous_strides(global_shape);
-  int64_t inner_start = 0;
-  for (int64_t d = outer; d < box.ndim(); ++d) inner_start += box.offset[d] * strides[d];
-  for (int64_t local = 0;; local += length) {
-    int64_t start = inner_start;
-    for (int64_t d = 0; d < outer; ++d) start += (box.offset[d] + index[d]) * strides[d];
-    f(start, local, length);
-    int64_t d = outer - 1;
-    while (d >= 0 && ++index[d] == box.size[d]) index[d--] = 0;
-    if (d < 0) return;
-  }
-}
-
 // The layout of x_like: `other`'s, with Partial replaced by Replicate.
 Layout layout_like(const Tensor& other);
 Tensor record_created(const OperatorDef& op, const CreateAttrs& attributes, const Layout& layout,

@@ -20,10 +20,10 @@ void random_kernel(KernelContext& context, Fill&& fill) {
     const PhiloxCall call = call_of(context);
     visit_dtype(part.dtype(), [&]<class T>() {
       T* values = reinterpret_cast<T*>(part.data());
-      for_each_run(context.output_meta(0).global_shape, context.output_box(0),
-                   [&](int64_t global, int64_t local, int64_t length) {
-                     fill.template operator()<T>(call, global, values + local, length);
-                   });
+      for_each_contiguous_run(context.output_meta(0).global_shape, context.output_box(0),
+                              [&](int64_t global, int64_t local, int64_t length) {
+                                fill.template operator()<T>(call, global, values + local, length);
+                              });
     });
   }
   context.output(0) = std::move(part);

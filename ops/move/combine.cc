@@ -26,10 +26,10 @@ Tensor reduce_pending(const char* op, const Tensor& x, std::optional<ReduceOp> k
   return x.redistribute(layout, where);
 }
 
-Layout unsharded_layout(const Tensor& x, int64_t dim) {
+Layout unsharded_layout(const Tensor& x, std::optional<int64_t> dim) {
   Placements placements = x.placements();
   for (Placement& placement : placements) {
-    if (placement.is_shard(dim)) placement = Replicate();
+    if (dim ? placement.is_shard(*dim) : placement.is_shard()) placement = Replicate();
   }
   return x.layout().with_placements(placements, x.ndim());
 }

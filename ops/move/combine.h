@@ -15,7 +15,7 @@ void require_implicit_redistribution(const char* op, const Tensor& x, const Layo
 // isn't linear. Throws as above.
 Tensor reduce_pending(const char* op, const Tensor& x, std::optional<ReduceOp> kept, const Where& where);
 
-// x's layout with Replicate on the axes that shard `dim`.
-Layout unsharded_layout(const Tensor& x, int64_t dim);
+// x's layout with Replicate on the axes that shard `dim`, or any dim.
+Layout unsharded_layout(const Tensor& x, std::optional<int64_t> dim = {});
 
 }  // namespace dtorch

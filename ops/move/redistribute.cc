@@ -11,13 +11,7 @@ std::vector<OutputMeta> redistribute_infer(const InferContext& context) {
 }
 
 std::vector<Tensor> redistribute_gradient(const GradientContext& context) {
-  const Layout& layout = context.input_meta(0).layout;
-  Placements placements = layout.placements();
-  for (Placement& placement : placements) {
-    if (placement.is_partial()) placement = Replicate();
-  }
-  const Layout target = layout.with_placements(placements, context.input_meta(0).global_shape.ndim());
-  return {context.grad_output(0).redistribute(target)};
+  return {context.grad_output(0).redistribute(context.input_meta(0).layout.without_partial())};
 }
 
 std::vector<Sample> redistribute_samples() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ops/math/functions.h"
+#include "ops/move/combine.h"
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
@@ -238,10 +239,10 @@ Rows forward(const Tensor& logits, const Tensor& targets, const TargetAttrs& att
     auto [loss_sum, lse] = record_many<2>(nll_sum_op, attributes, {&logits, &targets}, where);
     return {loss_sum, Tensor(), lse};
   }
-  Tensor largest = without_partial(record(row_max_op, NoAttrs{}, {&logits}, where), where);
-  Tensor total = without_partial(record(row_sumexp_op, NoAttrs{}, {&logits, &largest}, where), where);
+  Tensor largest = record(row_max_op, NoAttrs{}, {&logits}, where).reduced(where);
+  Tensor total = record(row_sumexp_op, NoAttrs{}, {&logits, &largest}, where).reduced(where);
   Tensor lse = add(largest, total.log(where), where);
-  Tensor picked = without_partial(record(row_pick_op, attributes, {&logits, &targets}, where), where);
+  Tensor picked = record(row_pick_op, attributes, {&logits, &targets}, where).reduced(where);
   Tensor losses = record(row_loss_op, attributes, {&lse, &picked, &targets}, where);
   return {want_rows ? Tensor() : losses.sum(where), losses, lse};
 }
@@ -314,18 +315,24 @@ constinit OperatorDef count_valid_op = {.name = "count_valid",
 
 Tensor count_valid(const Tensor& targets, int64_t ignore_index, Where where) {
   SourceScope scope(where);
-  return without_partial(record(count_valid_op, TargetAttrs{ignore_index}, {&targets}, where), where);
+  require_implicit_redistribution("count_valid", targets, unsharded_layout(targets), where);
+  return record(count_valid_op, TargetAttrs{ignore_index}, {&targets}, where).reduced(where);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options, Where where) {
   SourceScope scope(where);
   const TargetAttrs attributes{options.ignore_index};
+  // A loss a row combines only over a sharded V; the sum and the mean over everything that is sharded.
+  const bool rows_only = options.reduction == Reduction::kNone;
+  require_implicit_redistribution("cross_entropy", logits,
+                                  rows_only ? unsharded_layout(logits, logits.ndim() - 1) : unsharded_layout(logits),
+                                  where);
   Tensor loss, lse, divisor;
   {
     NoGrad no_grad;
     Rows rows = forward(logits.detach(), targets, attributes, options.reduction == Reduction::kNone, where);
     lse = rows.lse;
-    loss = options.reduction == Reduction::kNone ? rows.losses : without_partial(rows.loss_sum, where);
+    loss = options.reduction == Reduction::kNone ? rows.losses : rows.loss_sum.reduced(where);
     if (options.reduction == Reduction::kMean) {
       // 0 / 1 when nothing is valid.
       divisor = count_valid(targets, options.ignore_index, where).to(loss.dtype(), where).clamp(1.0, {}, where);

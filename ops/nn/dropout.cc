@@ -41,7 +41,7 @@ void kernel(KernelContext& context) {
     const Wide scale = p < 1 ? static_cast<Wide>(1 / (1 - p)) : Wide{0};
     const T* from = reinterpret_cast<const T*>(x.data());
     T* to = reinterpret_cast<T*>(out.data());
-    create::for_each_run(
+    for_each_contiguous_run(
         context.output_meta(0).global_shape, context.output_box(0), [&](int64_t global, int64_t local, int64_t length) {
           call.for_each_word(global, length, [&](int64_t e, uint32_t word) {
             const int64_t at = local + (e - global);

@@ -1,6 +1,7 @@
 // embedding(ids [...], weight [V, D]) -> [..., D]: rows of weight. ids Shard(d) -> Shard(d); weight Shard(1) ->
 // Shard(last); weight Shard(0): each device looks up its own rows, zeros elsewhere, Partial(sum), reduced by the user's
 // function. Gradient of weight: rows of g added up by id; it has the weight's layout, Partial where ids were sharded.
+#include "ops/move/combine.h"
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
@@ -173,6 +174,7 @@ constinit OperatorDef embedding_grad_op = {.name = "embedding_grad",
 
 Tensor embedding(const Tensor& ids, const Tensor& weight, Where where) {
   SourceScope scope(where);
+  if (weight.ndim() == 2) require_implicit_redistribution("embedding", weight, unsharded_layout(weight, 0), where);
   Tensor out = record(embedding_op, NoAttrs{}, {&ids, &weight}, where);
   // Only the lookup's own sum over the vocabulary's axes is combined; a weight that was Partial stays so.
   Placements target = out.placements();

@@ -74,14 +74,5 @@ void need_same_dtype(const InferContext& context, size_t a, size_t b) {
                    ", they must be equal; convert one with to()");
 }
 
-Tensor without_partial(const Tensor& x, const Where& where) {
-  if (!x.layout().has_partial()) return x;
-  Placements target = x.placements();
-  for (Placement& p : target) {
-    if (p.is_partial()) p = Replicate();
-  }
-  return x.redistribute(target, where);
-}
-
 }  // namespace nn_ops
 }  // namespace dtorch

@@ -33,8 +33,5 @@ void need_floating(const InferContext& context, size_t input);
 void need_same_shape(const InferContext& context, size_t a, size_t b);
 void need_same_dtype(const InferContext& context, size_t a, size_t b);
 
-// `x` with every Partial axis reduced to Replicate.
-Tensor without_partial(const Tensor& x, const Where& where);
-
 }  // namespace nn_ops
 }  // namespace dtorch

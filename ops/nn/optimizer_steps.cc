@@ -320,11 +320,10 @@ Tensor sum_of_squares(const std::vector<Tensor>& tensors, Where where) {
   if (tensors.empty()) throw UserError("[sum_of_squares] no tensors");
   SourceScope scope(where);
   std::vector<Tensor> in;
-  for (const Tensor& tensor : tensors) in.push_back(without_partial(tensor, where));
+  for (const Tensor& tensor : tensors) in.push_back(tensor.reduced(where));
   const DeviceMesh& mesh = tensors[0].mesh();
   const Layout layouts[] = {Layout(mesh, Placements(mesh.num_axes(), Partial()), 0)};
-  return without_partial(record_list(sum_of_squares_op, NoAttrs{}, in, 1, where, {.output_layouts = layouts})[0],
-                         where);
+  return record_list(sum_of_squares_op, NoAttrs{}, in, 1, where, {.output_layouts = layouts})[0].reduced(where);
 }
 
 std::vector<Tensor> scale_all(const std::vector<Tensor>& tensors, const Tensor& factor, Where where) {

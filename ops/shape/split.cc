@@ -48,12 +48,7 @@ std::vector<Tensor> split_gradient(const GradientContext& context) {
       continue;
     }
     const TensorMeta& meta = context.output_meta(i);
-    Placements placements = meta.layout.placements();
-    for (Placement& p : placements) {
-      if (p.is_partial()) p = Replicate();
-    }
-    parts.push_back(full_with_layout(meta.global_shape, 0, meta.dtype,
-                                     meta.layout.with_placements(placements, meta.global_shape.ndim())));
+    parts.push_back(full_with_layout(meta.global_shape, 0, meta.dtype, meta.layout.without_partial()));
   }
   return {math::place_gradient(cat(parts, context.attributes<SplitAttrs>().dim), context.input_meta(0))};
 }

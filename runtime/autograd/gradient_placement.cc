@@ -12,13 +12,7 @@ Layout with(const TensorMeta& meta, const Placements& placements) {
 
 }  // namespace
 
-Layout gradient_layout(const TensorMeta& meta) {
-  Placements placements = meta.layout.placements();
-  for (Placement& placement : placements) {
-    if (placement.is_partial()) placement = Replicate();
-  }
-  return with(meta, placements);
-}
+Layout gradient_layout(const TensorMeta& meta) { return meta.layout.without_partial(); }
 
 Tensor normalize_gradient(const Tensor& gradient, const TensorMeta& meta, const Where& where) {
   Placements placements = meta.layout.placements();

@@ -37,11 +37,7 @@ void check_readable(const Tensor& tensor) {
 TensorFuture Tensor::to_host_async(Where where) const {
   check_readable(*this);
   NoGrad no_grad;
-  Placements reduced = placements();
-  for (Placement& placement : reduced) {
-    if (placement.is_partial()) placement = Replicate();
-  }
-  const Tensor value = redistribute_call(*this, layout().with_placements(reduced, ndim()), where);
+  const Tensor value = redistribute_call(*this, layout().without_partial(), where);
   return record_read(value, whole(shape()), -1, where);
 }
 

@@ -63,6 +63,8 @@ Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_n
   return redistribute(target, where);
 }
 
+Tensor Tensor::reduced(Where where) const { return redistribute_call(*this, layout().without_partial(), where); }
+
 Tensor Tensor::full_tensor(Where where) const { return redistribute_call(*this, Layout::replicated(mesh()), where); }
 
 }  // namespace dtorch

@@ -133,6 +133,7 @@ class Tensor {
   Tensor redistribute_by_dict(const std::map<std::string, Placement>& placements, ByDictMode mode = ByDictMode::kRaise,
                               Where where = Where::current()) const;
   Tensor full_tensor(Where where = Where::current()) const;
+  Tensor reduced(Where where = Where::current()) const;  // what is pending, reduced: every Partial axis Replicate
 
   // --- methods of operators (defined in ops/)
   // -------------------------------------------------------------------------------------

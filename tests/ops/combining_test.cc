@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "dtorch/dtorch.h"
@@ -116,6 +117,33 @@ TEST_F(CombiningTest, AnOverwrittenInputIsNeverOneThatSharesItsElements) {
   // The only handle of an expanded view goes into an operator that may reuse its input's memory.
   const auto plus_one = [] { return expand(full({1, 3}, 2.0), {4, 3}) + 1.0; };
   EXPECT_EQ(difference(plus_one().to_host(), HostTensor::full<float>({4, 3}, 3.0f), 0), "");
+}
+
+TEST_F(CombiningTest, LossesAndLookupsOverASplitVocabularyCombineOnlyWhereThatIsAllowed) {
+  const DeviceMesh mesh = cpu_mesh({2});
+  const Tensor ids = from_host(HostTensor::of<int64_t>({3}, {4, 0, 2}), {.mesh = mesh});
+  const Tensor weight = distribute(iota({5, 3}), mesh, {Shard(0)});
+  const Tensor logits = distribute(iota({3, 5}), mesh, {Shard(1)});
+  const Tensor rows = distribute(iota({4, 5}), mesh, {Shard(0)});
+  const Tensor labels = from_host(HostTensor::of<int64_t>({4}, {1, 2, 3, 4}), {.mesh = mesh, .placements = {Shard(0)}});
+  client().set_implicit_redistribution(false);
+  const auto refused = [](const char* op, const Tensor& input, const std::function<void(const Tensor&)>& call) {
+    try {
+      call(input);
+      ADD_FAILURE() << op << " combined without being allowed to";
+    } catch (const PlacementError& error) {
+      EXPECT_EQ(error.op(), op);
+      ASSERT_EQ(error.fix().size(), 1u);
+      call(input.redistribute(error.fix()[0].layout));
+    }
+  };
+  refused("embedding", weight, [&](const Tensor& w) { embedding(ids, w); });
+  refused("cross_entropy", logits, [&](const Tensor& x) { cross_entropy(x, ids); });
+  refused("cross_entropy", logits, [&](const Tensor& x) { cross_entropy(x, ids, {.reduction = Reduction::kNone}); });
+  refused("count_valid", labels, [&](const Tensor& t) { count_valid(t); });
+  // A loss a row needs nothing of other devices; their mean does.
+  cross_entropy(rows, labels, {.reduction = Reduction::kNone});
+  EXPECT_THROW(cross_entropy(rows, labels), PlacementError);
 }
 
 }  // namespace
