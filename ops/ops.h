@@ -1,7 +1,15 @@
 // All user-facing functions of operators. Includes no LibTorch.
 #pragma once
+#include "ops/create/distributions.h"
 #include "ops/create/functions.h"
+#include "ops/image/functions.h"
+#include "ops/index/functions.h"
+#include "ops/loss/functions.h"
+#include "ops/math/contractions.h"
+#include "ops/math/elementwise.h"
 #include "ops/math/functions.h"
+#include "ops/math/reductions.h"
 #include "ops/nn/functions.h"
 #include "ops/operator_list.h"
 #include "ops/shape/functions.h"
+#include "ops/shape/rearrange.h"

@@ -18,44 +18,6 @@
 namespace dtorch::test {
 namespace {
 
-using Ours = std::vector<Tensor>;
-using Theirs = std::vector<at::Tensor>;
-
-constexpr SampleFill kNormal = SampleFill::kNormal;
-
-// Two cases of one call, float32 and float64.
-class Cases {
- public:
-  void add(const std::string& op, std::vector<SampleInput> inputs, std::function<Ours(const Ours&)> ours,
-           std::function<Theirs(const Theirs&)> theirs, double value_tolerance = 0) {
-    cases_.push_back({op, inputs, ours, theirs, value_tolerance});
-    for (SampleInput& input : inputs) {
-      if (input.dtype == kFloat32) input.dtype = kFloat64;
-    }
-    cases_.push_back({op, inputs, ours, theirs, value_tolerance > 0 ? 1e-13 : 0});
-  }
-  std::vector<LibTorchCase> take() { return std::move(cases_); }
-
- private:
-  std::vector<LibTorchCase> cases_;
-};
-
-SampleInput normal(Shape shape) { return {shape, kFloat32, kNormal}; }
-SampleInput positive(Shape shape) { return {shape, kFloat32, SampleFill::kPositive}; }
-SampleInput distinct(Shape shape) { return {shape, kFloat32, SampleFill::kDistinct}; }
-SampleInput ids(Shape shape, int64_t bound) { return {shape, kInt64, SampleFill::kIndices, bound, false}; }
-SampleInput bools(Shape shape) { return {shape, kBool, SampleFill::kBool, 0, false}; }
-
-// OURS and THEIRS see their inputs as in[0], in[1], ...
-#define DTORCH_CASE(op, inputs, OURS, THEIRS)                                         \
-  cases.add(                                                                          \
-      op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
-      [](const Theirs& in) { return Theirs{THEIRS}; })
-#define DTORCH_CASE_WITHIN(tolerance, op, inputs, OURS, THEIRS)                       \
-  cases.add(                                                                          \
-      op, std::vector<SampleInput> inputs, [](const Ours& in) { return Ours{OURS}; }, \
-      [](const Theirs& in) { return Theirs{THEIRS}; }, tolerance)
-
 // From its definition: x [B, H, T, D], the halves of D rotated by the angle position / theta^(2i / D).
 at::Tensor rotated(const at::Tensor& x, double theta, int64_t first_position) {
   const int64_t positions = x.size(2), half = x.size(3) / 2;
@@ -68,7 +30,7 @@ at::Tensor rotated(const at::Tensor& x, double theta, int64_t first_position) {
   return at::cat({first * cosine - second * sine, second * cosine + first * sine}, 3);
 }
 
-void add_elementwise(Cases& cases) {
+void add_elementwise(LibTorchCases& cases) {
   DTORCH_CASE("add", ({normal({5, 33}), normal({33})}), in[0] + in[1], in[0] + in[1]);
   DTORCH_CASE("add", ({normal({5, 33})}), in[0] + 1.5, in[0] + 1.5);
   DTORCH_CASE("sub", ({normal({5, 33}), normal({5, 1})}), in[0] - in[1], in[0] - in[1]);
@@ -119,7 +81,7 @@ void add_elementwise(Cases& cases) {
   DTORCH_CASE("logical_not", ({ids({40}, 2)}), logical_not(in[0]), in[0].logical_not());
 }
 
-void add_products_and_reductions(Cases& cases) {
+void add_products_and_reductions(LibTorchCases& cases) {
   DTORCH_CASE("matmul", ({normal({17, 33}), normal({33, 9})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
   DTORCH_CASE("matmul", ({normal({2, 3, 5, 7}), normal({3, 7, 4})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
   DTORCH_CASE("matmul", ({normal({33}), normal({33})}), matmul(in[0], in[1]), in[0].matmul(in[1]));
@@ -148,7 +110,7 @@ void add_products_and_reductions(Cases& cases) {
       });
 }
 
-void add_shapes(Cases& cases) {
+void add_shapes(LibTorchCases& cases) {
   DTORCH_CASE("reshape", ({normal({4, 6})}), reshape(in[0], {3, -1}), in[0].reshape({3, -1}));
   DTORCH_CASE("permute", ({normal({4, 6, 2})}), permute(in[0], {2, 0, 1}), in[0].permute({2, 0, 1}));
   DTORCH_CASE("unsqueeze", ({normal({4, 6})}), unsqueeze(in[0], -1), in[0].unsqueeze(-1));
@@ -170,7 +132,7 @@ void add_shapes(Cases& cases) {
       });
 }
 
-void add_nn(Cases& cases) {
+void add_nn(LibTorchCases& cases) {
   DTORCH_CASE("softmax", ({normal({5, 33})}), softmax(in[0], -1), in[0].softmax(-1));
   DTORCH_CASE("softmax", ({normal({5, 33, 3})}), softmax(in[0], 1), in[0].softmax(1));
   DTORCH_CASE("log_softmax", ({normal({5, 33})}), log_softmax(in[0], -1), in[0].log_softmax(-1));
@@ -200,7 +162,13 @@ void add_nn(Cases& cases) {
 }  // namespace
 
 std::vector<LibTorchCase> libtorch_cases() {
-  Cases cases;
+  LibTorchCases cases;
+  add_elementwise_cases(cases);
+  add_reduction_cases(cases);
+  add_index_cases(cases);
+  add_rearrange_cases(cases);
+  add_image_cases(cases);
+  add_loss_cases(cases);
   add_elementwise(cases);
   add_products_and_reductions(cases);
   add_shapes(cases);

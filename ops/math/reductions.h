@@ -1,0 +1,12 @@
+// User-facing reductions and running values beyond those of functions.h. Over sharded dims they combine by themselves;
+// the result is Replicate there. Words, argument order and defaults are PyTorch's. All throw at the call.
+#pragma once
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/create/functions.h"
+#include "runtime/client/tensor.h"
+
+namespace dtorch {}  // namespace dtorch
