@@ -71,26 +71,42 @@ void write_model(const fs::path& path, const std::vector<Item>& items, const Whe
   io::sync_path(path);
 }
 
-// Manifest of a complete checkpoint whose files have the lengths and hashes that it says; nullopt (and the reason in
-// the log) otherwise.
-std::optional<nlohmann::json> complete_manifest(const fs::path& path) {
+struct Manifest {
+  int64_t step = 0, optimizer_steps = 0;
+  RandomState random;
+  std::string config;
+};
+
+// Of a complete checkpoint, whose files have the lengths and hashes that it says; nullopt (and the reason in the log)
+// otherwise.
+std::optional<Manifest> complete_manifest(const fs::path& path) {
   try {
-    nlohmann::json manifest = nlohmann::json::parse(io::read_file(path / kManifest));
-    if (manifest.at("format").get<int64_t>() != kFormat) throw RuntimeFault("unknown format");
-    for (const auto& [name, facts] : manifest.at("files").items()) {
+    const nlohmann::json json = nlohmann::json::parse(io::read_file(path / kManifest));
+    if (json.at("format").get<int64_t>() != kFormat) throw RuntimeFault("unknown format");
+    for (const auto& [name, facts] : json.at("files").items()) {
       if (name.find('/') != std::string::npos || name == "..") throw RuntimeFault("a file name with '/'");
       if (static_cast<int64_t>(fs::file_size(path / name)) != facts.at("bytes").get<int64_t>() ||
           io::hash_file(path / name) != facts.at("xxh3_128").get<std::string>()) {
         throw RuntimeFault("'" + name + "' has changed since it was written");
       }
     }
-    (void)manifest.at("step").get<int64_t>();
+    Manifest manifest;
+    manifest.step = json.at("step").get<int64_t>();
+    manifest.optimizer_steps = json.value("optimizer_steps", int64_t{0});
+    manifest.random = {json.value("random_seed", uint64_t{0}), json.value("random_next_call", uint64_t{0})};
+    manifest.config = json.value("config", "");
+    if (manifest.step < 0 || manifest.optimizer_steps < 0) throw RuntimeFault("a negative step");
     return manifest;
   } catch (const std::exception& error) {
     log_warn("checkpoint '{}' is not complete and is passed over: {}", path.string(), error.what());
     return std::nullopt;
   }
 }
+
+struct Complete {
+  fs::path path;
+  Manifest manifest;
+};
 
 // Committed directories by step, newest first.
 std::vector<std::pair<int64_t, fs::path>> committed(const fs::path& directory) {
@@ -106,8 +122,16 @@ std::vector<std::pair<int64_t, fs::path>> committed(const fs::path& directory) {
   return out;
 }
 
-Found found_of(const fs::path& path, const nlohmann::json& manifest) {
-  return {path, manifest.at("step").get<int64_t>(), manifest.value("config", "")};
+std::optional<Complete> newest_complete(const fs::path& directory) {
+  std::error_code error;
+  if (fs::exists(directory / kManifest, error)) {
+    if (auto manifest = complete_manifest(directory)) return Complete{directory, *manifest};
+    return std::nullopt;
+  }
+  for (const auto& [step, path] : committed(directory)) {
+    if (auto manifest = complete_manifest(path)) return Complete{path, *manifest};
+  }
+  return std::nullopt;
 }
 
 void remove_older(const fs::path& directory, int64_t keep_last) {
@@ -159,22 +183,16 @@ fs::path save(const fs::path& directory, const Contents& contents, const SaveOpt
 }
 
 std::optional<Found> latest(const fs::path& directory) {
-  std::error_code error;
-  if (fs::exists(directory / kManifest, error)) {
-    if (auto manifest = complete_manifest(directory)) return found_of(directory, *manifest);
-    return std::nullopt;
-  }
-  for (const auto& [step, path] : committed(directory)) {
-    if (auto manifest = complete_manifest(path)) return found_of(path, *manifest);
-  }
-  return std::nullopt;
+  const auto found = newest_complete(directory);
+  if (!found) return std::nullopt;
+  return Found{found->path, found->manifest.step, found->manifest.config};
 }
 
 Found load(const fs::path& directory, Contents& contents, Where where) {
   SourceScope scope(where);
-  const auto found = latest(directory);
+  const auto found = newest_complete(directory);
   if (!found) throw RuntimeFault("no complete checkpoint in '" + directory.string() + "'");
-  const nlohmann::json manifest = nlohmann::json::parse(io::read_file(found->path / kManifest));
+  const Manifest& manifest = found->manifest;
   const fs::path model = found->path / kModel;
 
   std::map<std::string, io::DatasetInfo> stored;
@@ -189,7 +207,7 @@ Found load(const fs::path& directory, Contents& contents, Where where) {
   };
   // The optimizer's state is checked before anything changes.
   std::vector<optim::StateTensors> state;
-  const auto steps = manifest.value("optimizer_steps", int64_t{0});
+  const int64_t steps = manifest.optimizer_steps;
   if (contents.optimizer && steps > 0) {
     std::map<const void*, std::string> names;
     for (auto& [name, parameter] : contents.model.named_parameters()) names[parameter.identity()] = name;
@@ -224,11 +242,10 @@ Found load(const fs::path& directory, Contents& contents, Where where) {
     if (!state.empty()) contents.optimizer->load_state(state);
     contents.optimizer->set_steps(steps);
   }
-  current_graph().set_random_state(
-      {manifest.value("random_seed", uint64_t{0}), manifest.value("random_next_call", uint64_t{0})});
-  contents.step = found->step;
-  contents.config = found->config;
-  return *found;
+  current_graph().set_random_state(manifest.random);
+  contents.step = manifest.step;
+  contents.config = manifest.config;
+  return {found->path, manifest.step, manifest.config};
 }
 
 }  // namespace dtorch::checkpoint

@@ -1,8 +1,10 @@
 #include "apps/dtorch_app/progress.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +26,18 @@ std::string duration(double seconds) {
   return format("%lldm%02llds", total / 60, total % 60);
 }
 
+// Open MPI gives every rank a pseudo-terminal of its own, so what counts under mpirun is where mpirun's output goes.
+bool writes_to_terminal() {
+  if (::isatty(STDOUT_FILENO) != 1) return false;
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return true;
+  const std::string launchers_output = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+  const int fd = ::open(launchers_output.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool is_terminal = ::isatty(fd) == 1;
+  ::close(fd);
+  return is_terminal;
+}
+
 }  // namespace
 
 Progress::Progress(int64_t first_step, int64_t total_steps, int64_t log_every, const std::string& metrics_path,
@@ -31,7 +45,7 @@ Progress::Progress(int64_t first_step, int64_t total_steps, int64_t log_every, c
     : first_step_(first_step),
       total_steps_(total_steps),
       log_every_(log_every),
-      terminal_(::isatty(STDOUT_FILENO) == 1),
+      terminal_(writes_to_terminal()),
       metrics_path_(metrics_path) {
   if (metrics_path.empty()) return;
   metrics_.open(metrics_path, append ? std::ios::app : std::ios::trunc);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/create/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/arange.h>
 
@@ -127,8 +128,10 @@ Tensor arange(Number start, Number end, Number step, const TensorOptions& option
   const double span = end.floating - start.floating;
   if (step.floating == 0 || (span != 0 && (span > 0) != (step.floating > 0)) || !std::isfinite(span) ||
       !std::isfinite(step.floating)) {
-    throw UserError("[arange] from " + std::to_string(start.floating) + " to " + std::to_string(end.floating) + " by " +
-                    std::to_string(step.floating) + ": step must be finite, not 0, and lead from start to end");
+    throw at_line(
+        UserError("[arange] from " + std::to_string(start.floating) + " to " + std::to_string(end.floating) + " by " +
+                  std::to_string(step.floating) + ": step must be finite, not 0, and lead from start to end"),
+        where);
   }
   ArangeAttrs attributes;
   attributes.floating = start.is_floating || end.is_floating || step.is_floating;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/create/operators.h"
+#include "runtime/client/call_error.h"
 #include "runtime/client/graph_core.h"
 
 namespace dtorch {
@@ -95,7 +96,7 @@ constinit OperatorDef from_host_op = {
 };
 
 Tensor from_host(const HostTensor& host, const TensorOptions& options, Where where) {
-  if (!host.defined()) throw UserError("[from_host] the host tensor is undefined");
+  if (!host.defined()) throw at_line(UserError("[from_host] the host tensor is undefined"), where);
   FromHostAttrs attributes;
   attributes.shape = host.shape();
   attributes.dtype = host.dtype();
@@ -116,14 +117,17 @@ Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, 
     const Shape local_shape = layout.local_shape(global_shape, devices[i]);
     const HostTensor part = make(devices[i], local_shape);
     if (!part.defined() || part.shape() != local_shape) {
-      throw ShapeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " +
-                       (part.defined() ? part.shape().str() : "undefined") + ", asked was " + local_shape.str());
+      throw at_line(
+          ShapeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " +
+                     (part.defined() ? part.shape().str() : "undefined") + ", asked was " + local_shape.str()),
+          where);
     }
     if (i == 0) attributes.dtype = part.dtype();
     if (part.dtype() != attributes.dtype) {
-      throw DTypeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " +
-                       name_of(part.dtype()) + ", that of device " + std::to_string(devices[0]) + " is " +
-                       name_of(attributes.dtype));
+      throw at_line(
+          DTypeError("[from_local] the part of device " + std::to_string(devices[i]) + " is " + name_of(part.dtype()) +
+                     ", that of device " + std::to_string(devices[0]) + " is " + name_of(attributes.dtype)),
+          where);
     }
     bytes->insert(bytes->end(), part.bytes(), part.bytes() + part.num_bytes());
   }

@@ -2,6 +2,7 @@
 // device makes the stretches of its own part. scalars: [seed, call], randint: [seed, call, low, high].
 #include "ops/create/operators.h"
 #include "ops/create/philox.h"
+#include "runtime/client/call_error.h"
 #include "runtime/client/graph_core.h"
 
 namespace dtorch {
@@ -168,8 +169,9 @@ Tensor randn(const Shape& shape, const TensorOptions& options, Where where) {
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, Where where) {
   if (low >= high) {
-    throw UserError("[randint] low is " + std::to_string(low) + ", high is " + std::to_string(high) +
-                    "; high must be greater");
+    throw at_line(UserError("[randint] low is " + std::to_string(low) + ", high is " + std::to_string(high) +
+                            "; high must be greater"),
+                  where);
   }
   const DType dtype = options.dtype.given ? options.dtype.value : kInt64;
   return record_random(randint_op, shape, dtype, options.layout(shape.ndim()), false, {low, high}, where);

@@ -3,6 +3,7 @@
 // are operators of their own (relu_gradient, ...), linear in the first input, g, so that a pending gradient stays
 // pending.
 #include "ops/math/kernels.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/clamp_min_cpu_dispatch.h>
 #include <ATen/ops/gelu_backward_cpu_dispatch.h>
@@ -207,7 +208,7 @@ Tensor tanh(const Tensor& x, Where where) { return record(tanh_op, NoAttrs{}, {&
 Tensor silu(const Tensor& x, Where where) { return record(silu_op, NoAttrs{}, {&x}, where); }
 Tensor gelu(const Tensor& x, const std::string& approximate, Where where) {
   if (approximate != "none" && approximate != "tanh") {
-    throw UserError("[gelu] approximate is \"" + approximate + "\", allowed are \"none\" and \"tanh\"");
+    throw at_line(UserError("[gelu] approximate is \"" + approximate + "\", allowed are \"none\" and \"tanh\""), where);
   }
   return record(gelu_op, GeluAttrs{approximate}, {&x}, where);
 }

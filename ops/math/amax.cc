@@ -4,6 +4,7 @@
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/amax_cpu_dispatch.h>
 #include <ATen/ops/amin_cpu_dispatch.h>
@@ -104,7 +105,7 @@ std::vector<Sample> extreme_samples() {
 
 Tensor record_extreme(const OperatorDef& op, const Tensor& x, const std::vector<int64_t>& dims, bool keepdim,
                       const Where& where) {
-  const ExtremeAttrs attributes{normalize_dims(dims, x.ndim(), op.name), keepdim};
+  const ExtremeAttrs attributes{normalize_dims(dims, x.ndim(), op.name, where), keepdim};
   const Tensor whole = reduce_pending(op.name, x, &op == &amax_op ? kMax : kMin, where);
   return combine(op.name, whole, record(op, attributes, {&whole}, where), where);
 }

@@ -2,6 +2,7 @@
 // non-decreasing in each operand, so that Partial(max) and Partial(min) pass with the other operand Replicate; so does
 // clamp. Gradients: g where the operand was taken, half of it where both are equal; g inside the bounds.
 #include "ops/math/kernels.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/clamp_cpu_dispatch.h>
 #include <ATen/ops/maximum_cpu_dispatch.h>
@@ -136,7 +137,7 @@ constinit OperatorDef clamp_op = {
 Tensor minimum(const Tensor& a, const Tensor& b, Where where) { return record_binary(minimum_op, a, b, where); }
 Tensor maximum(const Tensor& a, const Tensor& b, Where where) { return record_binary(maximum_op, a, b, where); }
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max, Where where) {
-  if (!min && !max) throw UserError("[clamp] neither min nor max is given");
+  if (!min && !max) throw at_line(UserError("[clamp] neither min nor max is given"), where);
   const auto whole = [](std::optional<double> bound) { return !bound || is_whole(*bound); };
   ClampAttrs attributes{min.has_value(), max.has_value(), kFloating};
   if (!is_floating(x.dtype()) && whole(min) && whole(max)) attributes.number = kInteger;

@@ -5,6 +5,7 @@
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/argmax_cpu_dispatch.h>
 #include <ATen/ops/argmin_cpu_dispatch.h>
@@ -165,16 +166,17 @@ std::vector<Sample> argmax_samples() {
 
 std::pair<Tensor, Tensor> max_of(const Tensor& input, int64_t dim, bool keepdim, bool largest, const Where& where) {
   const char* name = largest ? "max" : "min";
-  const MaxAttrs attributes{{normalize_dim(dim, std::max<int64_t>(1, input.ndim()), name)}, keepdim, largest};
+  const MaxAttrs attributes{{normalize_dim(dim, std::max<int64_t>(1, input.ndim()), name, where)}, keepdim, largest};
   const Tensor x = reduce_pending(name, input, {}, where);
   if (x.ndim() == 0)
-    throw ShapeError(std::string("[") + name + "] a tensor without dims has no dim " + std::to_string(dim));
+    throw at_line(ShapeError(std::string("[") + name + "] a tensor without dims has no dim " + std::to_string(dim)),
+                  where);
   if (!any_sharded(x, attributes.dims)) {
     auto [values, indices] = record_many<2>(max_dim_op, attributes, {&x}, where);
     return {values, indices};
   }
   if (x.shape()[attributes.dims[0]] == 0)
-    throw ShapeError(std::string("[") + name + "] the dim has no elements: " + x.shape().str());
+    throw at_line(ShapeError(std::string("[") + name + "] the dim has no elements: " + x.shape().str()), where);
   if (x.dtype() == kBool) {
     auto [values, indices] = max_of(to(x, kUInt8, where), dim, keepdim, largest, where);
     return {to(values, kBool, where), indices};
@@ -192,10 +194,11 @@ std::pair<Tensor, Tensor> max_of(const Tensor& input, int64_t dim, bool keepdim,
 Tensor arg_of(const Tensor& input, std::optional<int64_t> dim, bool keepdim, bool largest, const Where& where) {
   const char* name = largest ? "argmax" : "argmin";
   const Tensor x = reduce_pending(name, input, {}, where);
-  if (x.numel() == 0) throw ShapeError(std::string("[") + name + "] " + x.shape().str() + " has no elements");
+  if (x.numel() == 0)
+    throw at_line(ShapeError(std::string("[") + name + "] " + x.shape().str() + " has no elements"), where);
   std::vector<int64_t> dims;
   if (dim) dims = {*dim};
-  const MaxAttrs attributes{normalize_dims(dims, x.ndim(), name), keepdim, largest};
+  const MaxAttrs attributes{normalize_dims(dims, x.ndim(), name, where), keepdim, largest};
   if (any_sharded(x, attributes.dims))
     return combined_extreme(name, x, attributes.dims, keepdim, largest, where).indices;
   return record(argmax_op, attributes, {&x}, where);

@@ -45,7 +45,7 @@ std::vector<OutputMeta> infer_floating(const InferContext& context);    // one i
 void refuse_bool(const InferContext& context);                          // throws DTypeError when an input is bool
 
 // dims of a reduction: normalised, ascending; none means all. Throws ShapeError when one is outside or stands twice.
-std::vector<int64_t> normalize_dims(const std::vector<int64_t>& dims, int64_t ndim, const char* op);
+std::vector<int64_t> normalize_dims(const std::vector<int64_t>& dims, int64_t ndim, const char* op, const Where& where);
 Shape reduced_shape(const Shape& shape, const std::vector<int64_t>& dims, bool keepdim);
 
 Rule elementwise(const InferContext& context, std::span<const OutputMeta> outputs, Linear linear);

@@ -1,6 +1,7 @@
 // pow(a, exponent), elementwise with broadcasting; pow_number: the exponent is a number. Layouts: same on every dim.
 // Gradients: g exponent a^(exponent - 1), and g a^exponent log(a), each 0 where the formula's limit is.
 #include "ops/math/kernels.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/pow_cpu_dispatch.h>
 #endif
@@ -98,8 +99,9 @@ constinit OperatorDef pow_number_op = {
 Tensor pow(const Tensor& a, const Tensor& exponent, Where where) { return record_binary(pow_op, a, exponent, where); }
 Tensor pow(const Tensor& a, Number exponent, Where where) {
   if (is_integral(a.dtype()) && !exponent.is_floating && exponent.integer < 0) {
-    throw UserError("[pow] integers to the negative power " + std::to_string(exponent.integer) +
-                    "; convert with to(kFloat32)");
+    throw at_line(UserError("[pow] integers to the negative power " + std::to_string(exponent.integer) +
+                            "; convert with to(kFloat32)"),
+                  where);
   }
   return record_with_number(pow_number_op, a, exponent, false, where);
 }

@@ -4,6 +4,7 @@
 #include "ops/math/operators.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
+#include "runtime/client/call_error.h"
 
 namespace dtorch::math {
 namespace {
@@ -59,7 +60,8 @@ void refuse_bool(const InferContext& context) {
   }
 }
 
-std::vector<int64_t> normalize_dims(const std::vector<int64_t>& dims, int64_t ndim, const char* op) {
+std::vector<int64_t> normalize_dims(const std::vector<int64_t>& dims, int64_t ndim, const char* op,
+                                    const Where& where) {
   std::vector<int64_t> normalized;
   if (dims.empty()) {
     for (int64_t d = 0; d < ndim; ++d) normalized.push_back(d);
@@ -67,12 +69,14 @@ std::vector<int64_t> normalize_dims(const std::vector<int64_t>& dims, int64_t nd
   }
   for (int64_t d : dims) {
     if (ndim == 0 && (d == 0 || d == -1)) continue;
-    normalized.push_back(normalize_dim(d, ndim, op));
+    normalized.push_back(normalize_dim(d, ndim, op, where));
   }
   std::sort(normalized.begin(), normalized.end());
   const auto twice = std::adjacent_find(normalized.begin(), normalized.end());
   if (twice != normalized.end()) {
-    throw ShapeError("[" + std::string(op) + "] dim " + std::to_string(*twice) + " stands twice in the list of dims");
+    throw at_line(
+        ShapeError("[" + std::string(op) + "] dim " + std::to_string(*twice) + " stands twice in the list of dims"),
+        where);
   }
   return normalized;
 }

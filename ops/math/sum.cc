@@ -3,6 +3,7 @@
 // inputs pass (linear). Gradient: g expanded to the input's shape (mean: divided by the count).
 #include "ops/math/kernels.h"
 #include "ops/shape/functions.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/sum_cpu_dispatch.h>
 #endif
@@ -157,20 +158,22 @@ constinit OperatorDef mean_op = {
 
 Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype,
                    Where where) {
-  return record(sum_op, SumAttrs{normalize_dims(dims, x.ndim(), "sum"), keepdim, dtype.value_or(sum_dtype(x))}, {&x},
-                where);
+  return record(sum_op, SumAttrs{normalize_dims(dims, x.ndim(), "sum", where), keepdim, dtype.value_or(sum_dtype(x))},
+                {&x}, where);
 }
 Tensor sum(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype, Where where) {
-  return reduce_sum(sum_op, x, {normalize_dims(dims, x.ndim(), "sum"), keepdim, dtype.value_or(sum_dtype(x))}, where);
+  return reduce_sum(sum_op, x, {normalize_dims(dims, x.ndim(), "sum", where), keepdim, dtype.value_or(sum_dtype(x))},
+                    where);
 }
 Tensor sum(const Tensor& x, Where where) { return sum(x, {}, false, {}, where); }
 
 Tensor mean(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, Where where) {
   if (!is_floating(x.dtype())) {
-    throw DTypeError(std::string("[mean] got ") + name_of(x.dtype()) +
-                     ", needs a floating dtype; convert with to(kFloat32)");
+    throw at_line(DTypeError(std::string("[mean] got ") + name_of(x.dtype()) +
+                             ", needs a floating dtype; convert with to(kFloat32)"),
+                  where);
   }
-  return reduce_sum(mean_op, x, {normalize_dims(dims, x.ndim(), "mean"), keepdim, x.dtype()}, where);
+  return reduce_sum(mean_op, x, {normalize_dims(dims, x.ndim(), "mean", where), keepdim, x.dtype()}, where);
 }
 Tensor mean(const Tensor& x, Where where) { return mean(x, {}, false, where); }
 

@@ -2,6 +2,7 @@
 // bias. All dims of x but the normalised ones may be sharded. Gradients: dx as x; dweight and dbias Partial where x is
 // sharded; linear in g.
 #include "ops/nn/operators.h"
+#include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty.h>
@@ -242,8 +243,10 @@ Tensor layer_norm(const Tensor& x, const std::vector<int64_t>& normalized_shape,
   const Shape& shape = x.shape();
   if (num_dims < 1 || num_dims > shape.ndim() ||
       !std::equal(normalized_shape.begin(), normalized_shape.end(), shape.end() - num_dims)) {
-    throw ShapeError("[layer_norm] normalized_shape " + Shape(normalized_shape.begin(), normalized_shape.end()).str() +
-                     " isn't the end of x's shape " + shape.str());
+    throw at_line(
+        ShapeError("[layer_norm] normalized_shape " + Shape(normalized_shape.begin(), normalized_shape.end()).str() +
+                   " isn't the end of x's shape " + shape.str()),
+        where);
   }
   std::vector<Tensor> in = {x};
   if (weight.defined()) in.push_back(weight);

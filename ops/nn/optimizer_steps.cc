@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/nn/operators.h"
+#include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty_like.h>
@@ -317,7 +318,7 @@ SgdResult sgd_step(const std::vector<Tensor>& params, const std::vector<Tensor>&
 }
 
 Tensor sum_of_squares(const std::vector<Tensor>& tensors, Where where) {
-  if (tensors.empty()) throw UserError("[sum_of_squares] no tensors");
+  if (tensors.empty()) throw at_line(UserError("[sum_of_squares] no tensors"), where);
   SourceScope scope(where);
   std::vector<Tensor> in;
   for (const Tensor& tensor : tensors) in.push_back(tensor.reduced(where));
@@ -328,7 +329,8 @@ Tensor sum_of_squares(const std::vector<Tensor>& tensors, Where where) {
 
 std::vector<Tensor> scale_all(const std::vector<Tensor>& tensors, const Tensor& factor, Where where) {
   if (factor.numel() != 1 || !factor.layout().is_replicated()) {
-    throw UserError("[scale_all] the factor is " + factor.meta().str() + ", expected one number, Replicate");
+    throw at_line(UserError("[scale_all] the factor is " + factor.meta().str() + ", expected one number, Replicate"),
+                  where);
   }
   std::vector<Tensor> in = tensors;
   in.push_back(factor);

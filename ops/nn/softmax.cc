@@ -1,6 +1,7 @@
 // softmax(x, dim) = exp(x) / sum(exp(x)) over dim; log_softmax its logarithm. x and result: any placement but
 // Shard(dim); no Partial. Gradients: softmax: y (g - sum(g y)); log_softmax: g - exp(y) sum(g). Linear in g.
 #include "ops/nn/operators.h"
+#include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/_log_softmax_backward_data.h>
@@ -83,8 +84,8 @@ std::vector<Sample> samples() {
           {.name = "dim of size 1", .inputs = {{{4, 1}}}, .call = along(1)}};
 }
 
-int64_t checked_dim(const Tensor& x, int64_t dim, const char* op) {
-  return x.ndim() == 0 ? normalize_dim(dim, 1, op) : normalize_dim(dim, x.ndim(), op);
+int64_t checked_dim(const Tensor& x, int64_t dim, const char* op, const Where& where) {
+  return x.ndim() == 0 ? normalize_dim(dim, 1, op, where) : normalize_dim(dim, x.ndim(), op, where);
 }
 
 }  // namespace
@@ -125,10 +126,10 @@ constinit OperatorDef log_softmax_grad_op = {.name = "log_softmax_grad",
                                              .linear_in = "g"};
 
 Tensor softmax(const Tensor& x, int64_t dim, Where where) {
-  return record(softmax_op, SoftmaxAttrs{checked_dim(x, dim, "softmax")}, {&x}, where);
+  return record(softmax_op, SoftmaxAttrs{checked_dim(x, dim, "softmax", where)}, {&x}, where);
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, Where where) {
-  return record(log_softmax_op, SoftmaxAttrs{checked_dim(x, dim, "log_softmax")}, {&x}, where);
+  return record(log_softmax_op, SoftmaxAttrs{checked_dim(x, dim, "log_softmax", where)}, {&x}, where);
 }
 Tensor Tensor::softmax(int64_t dim, Where where) const { return dtorch::softmax(*this, dim, where); }
 Tensor Tensor::log_softmax(int64_t dim, Where where) const { return dtorch::log_softmax(*this, dim, where); }

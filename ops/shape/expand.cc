@@ -2,6 +2,7 @@
 // their shards; a dim that grows must not be sharded; Partial passes. Gradient: g summed over what was expanded.
 #include "ops/math/functions.h"
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/expand_native.h>
 
@@ -97,9 +98,10 @@ Tensor expand(const Tensor& x, const std::vector<int64_t>& shape, Where where) {
     legal = out[d] >= 0 && (d < added || in[d - added] == out[d] || in[d - added] == 1);
   }
   if (!legal) {
-    throw ShapeError("[expand] " + in.str() + " can't be expanded to " + Shape(shape.begin(), shape.end()).str() +
-                     ": dims are aligned at the right, only dims of size 1 grow, and -1 keeps a size\n  called at " +
-                     SourceLine::from(where).str());
+    throw at_line(
+        ShapeError("[expand] " + in.str() + " can't be expanded to " + Shape(shape.begin(), shape.end()).str() +
+                   ": dims are aligned at the right, only dims of size 1 grow, and -1 keeps a size"),
+        where);
   }
   return record(expand_op, ExpandAttrs{out}, {&x}, where);
 }

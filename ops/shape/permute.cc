@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/permute_native.h>
 
@@ -77,13 +78,16 @@ Tensor permute(const Tensor& x, const std::vector<int64_t>& dims, Where where) {
   PermuteAttrs attributes;
   std::vector<bool> seen(static_cast<size_t>(x.ndim()), false);
   for (int64_t dim : dims) {
-    const int64_t d = normalize_dim(dim, x.ndim(), "permute");
-    if (seen[static_cast<size_t>(d)]) throw ShapeError("[permute] dim " + std::to_string(dim) + " stands twice");
+    const int64_t d = normalize_dim(dim, x.ndim(), "permute", where);
+    if (seen[static_cast<size_t>(d)])
+      throw at_line(ShapeError("[permute] dim " + std::to_string(dim) + " stands twice"), where);
     seen[static_cast<size_t>(d)] = true;
     attributes.dims.push_back(d);
   }
   if (static_cast<int64_t>(dims.size()) != x.ndim()) {
-    throw ShapeError("[permute] got " + std::to_string(dims.size()) + " dims for a tensor of shape " + x.shape().str());
+    throw at_line(
+        ShapeError("[permute] got " + std::to_string(dims.size()) + " dims for a tensor of shape " + x.shape().str()),
+        where);
   }
   return record(permute_op, attributes, {&x}, where);
 }
@@ -93,13 +97,14 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1, Where where) {
   PermuteAttrs attributes;
   attributes.dims.resize(static_cast<size_t>(x.ndim()));
   std::iota(attributes.dims.begin(), attributes.dims.end(), 0);
-  std::swap(attributes.dims[static_cast<size_t>(normalize_dim(dim0, x.ndim(), "transpose"))],
-            attributes.dims[static_cast<size_t>(normalize_dim(dim1, x.ndim(), "transpose"))]);
+  std::swap(attributes.dims[static_cast<size_t>(normalize_dim(dim0, x.ndim(), "transpose", where))],
+            attributes.dims[static_cast<size_t>(normalize_dim(dim1, x.ndim(), "transpose", where))]);
   return record(permute_op, attributes, {&x}, where);
 }
 
 Tensor t(const Tensor& x, Where where) {
-  if (x.ndim() > 2) throw ShapeError("[t] needs at most 2 dims, got " + x.shape().str() + "; use transpose or permute");
+  if (x.ndim() > 2)
+    throw at_line(ShapeError("[t] needs at most 2 dims, got " + x.shape().str() + "; use transpose or permute"), where);
   return x.ndim() < 2 ? x : transpose(x, 0, 1, where);
 }
 

@@ -3,6 +3,7 @@
 // Gradients: g with x's shape; g.
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include "dtorch/kernel.h"
 #endif
@@ -81,7 +82,7 @@ std::vector<Sample> contiguous_samples() {
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{contiguous(in[0])}; }}};
 }
 
-Shape resolve_shape(const char* op, const Tensor& x, const std::vector<int64_t>& shape) {
+Shape resolve_shape(const char* op, const Tensor& x, const std::vector<int64_t>& shape, const Where& where) {
   const std::string asked = Shape(shape.begin(), shape.end()).str();
   Shape resolved;
   int64_t known = 1, unknown = -1;
@@ -90,21 +91,23 @@ Shape resolve_shape(const char* op, const Tensor& x, const std::vector<int64_t>&
     if (shape[d] == -1 && unknown < 0) {
       unknown = static_cast<int64_t>(d);
     } else if (shape[d] < 0) {
-      throw ShapeError("[" + std::string(op) + "] shape " + asked + " has more than one -1 or a negative size");
+      throw at_line(ShapeError("[" + std::string(op) + "] shape " + asked + " has more than one -1 or a negative size"),
+                    where);
     } else {
       known *= shape[d];
     }
   }
   if (unknown >= 0 && known > 0 && x.numel() % known == 0) resolved[unknown] = x.numel() / known;
   if ((unknown >= 0 && resolved[unknown] < 0) || resolved.num_elements() != x.numel()) {
-    throw ShapeError("[" + std::string(op) + "] " + x.shape().str() + " with " + std::to_string(x.numel()) +
-                     " elements can't become " + asked);
+    throw at_line(ShapeError("[" + std::string(op) + "] " + x.shape().str() + " with " + std::to_string(x.numel()) +
+                             " elements can't become " + asked),
+                  where);
   }
   return resolved;
 }
 
 Tensor record_reshape(const char* op, const Tensor& x, const std::vector<int64_t>& shape, const Where& where) {
-  return record(reshape_op, ReshapeAttrs{resolve_shape(op, x, shape)}, {&x}, where);
+  return record(reshape_op, ReshapeAttrs{resolve_shape(op, x, shape, where)}, {&x}, where);
 }
 
 }  // namespace
@@ -141,11 +144,12 @@ Tensor view(const Tensor& x, const std::vector<int64_t>& shape, Where where) {
 }
 Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim, Where where) {
   if (x.ndim() == 0) return reshape(x, {1}, where);
-  const int64_t start = normalize_dim(start_dim, x.ndim(), "flatten"),
-                end = normalize_dim(end_dim, x.ndim(), "flatten");
+  const int64_t start = normalize_dim(start_dim, x.ndim(), "flatten", where),
+                end = normalize_dim(end_dim, x.ndim(), "flatten", where);
   if (start > end)
-    throw ShapeError("[flatten] start_dim " + std::to_string(start_dim) + " comes after end_dim " +
-                     std::to_string(end_dim));
+    throw at_line(ShapeError("[flatten] start_dim " + std::to_string(start_dim) + " comes after end_dim " +
+                             std::to_string(end_dim)),
+                  where);
   std::vector<int64_t> shape(x.shape().begin(), x.shape().begin() + start);
   shape.push_back(1);
   for (int64_t d = start; d <= end; ++d) shape.back() *= x.shape()[d];

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/squeeze_native.h>
 #include <ATen/ops/unsqueeze_native.h>
@@ -125,7 +126,7 @@ constinit OperatorDef squeeze_op = {
 };
 
 Tensor unsqueeze(const Tensor& x, int64_t dim, Where where) {
-  return record(unsqueeze_op, DimAttrs{normalize_dim(dim, x.ndim() + 1, "unsqueeze")}, {&x}, where);
+  return record(unsqueeze_op, DimAttrs{normalize_dim(dim, x.ndim() + 1, "unsqueeze", where)}, {&x}, where);
 }
 
 Tensor squeeze(const Tensor& x, std::optional<int64_t> dim, Where where) {
@@ -135,7 +136,7 @@ Tensor squeeze(const Tensor& x, std::optional<int64_t> dim, Where where) {
       if (x.shape()[d] == 1) attributes.dims.push_back(d);
     }
   } else if (x.ndim() > 0 || (*dim != 0 && *dim != -1)) {
-    const int64_t d = normalize_dim(*dim, x.ndim(), "squeeze");
+    const int64_t d = normalize_dim(*dim, x.ndim(), "squeeze", where);
     if (x.shape()[d] == 1) attributes.dims.push_back(d);
   }
   return attributes.dims.empty() ? x : record(squeeze_op, attributes, {&x}, where);

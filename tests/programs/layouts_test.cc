@@ -44,6 +44,7 @@ class Layouts : public testing::Test {
                                               "--metrics",  metrics},
                                              {.np = np});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
+    EXPECT_EQ(result.output.find('\r'), std::string::npos) << "plain lines where the output is no terminal";
     std::vector<double> losses;
     std::ifstream file(metrics);
     for (std::string line; std::getline(file, line);) losses.push_back(nlohmann::json::parse(line).at("loss"));
