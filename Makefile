@@ -10,6 +10,9 @@ export DTORCH_TORCH_DIR DTORCH_DEPS_DIR
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
+# Separates no arguments of $(call ...).
+comma := ,
+
 SOURCES = $(shell git ls-files -co --exclude-standard '*.cc' '*.h')
 CTEST_ARGS ?=
 CTEST = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) --output-junit junit.xml $(CTEST_ARGS)
@@ -68,7 +71,7 @@ bench: build
 	@scripts/bench.sh $(BUILD)
 
 asan: ensure_deps
-	$(call configure_and_build,$(BUILD)/asan,-DDTORCH_SANITIZE=address,undefined)
+	$(call configure_and_build,$(BUILD)/asan,-DDTORCH_SANITIZE=address$(comma)undefined)
 	$(call CTEST,$(BUILD)/asan)
 
 tsan: ensure_deps
