@@ -33,7 +33,9 @@ std::vector<Tensor> max_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 // Sizes of the two last dims of a local result.
-std::vector<int64_t> plane_of(at::IntArrayRef sizes) { return plane({sizes.begin() + 2, sizes.end()}); }
+std::vector<int64_t> plane_of(const PoolAttrs& a, at::IntArrayRef sizes) {
+  return plane({sizes.end() - static_cast<int64_t>(a.num_spatial()), sizes.end()});
+}
 
 template <bool kOfMax>
 void kernel(KernelContext& context) {
@@ -42,8 +44,8 @@ void kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   if (context.output_box(0).empty()) return set_output(context, 0, at::empty(sizes, x.options()));
   const at::Tensor part = read_part(a, to_plane(a, x), sizes);
-  const at::Tensor y = kOfMax ? std::get<0>(at::cpu::adaptive_max_pool2d(part, plane_of(sizes)))
-                              : at::cpu::_adaptive_avg_pool2d(part, plane_of(sizes));
+  const at::Tensor y = kOfMax ? std::get<0>(at::cpu::adaptive_max_pool2d(part, plane_of(a, sizes)))
+                              : at::cpu::_adaptive_avg_pool2d(part, plane_of(a, sizes));
   set_output(context, 0, from_plane(a, y));
 }
 void mean_grad_kernel(KernelContext& context) {
@@ -62,7 +64,7 @@ void max_grad_kernel(KernelContext& context) {
   at::Tensor dx = at::zeros(output_sizes(context, 0), g.options());
   if (g.numel() > 0) {
     const at::Tensor part = read_part(a, to_plane(a, x), g.sizes()).contiguous();
-    const at::Tensor indices = std::get<1>(at::cpu::adaptive_max_pool2d(part, plane_of(g.sizes())));
+    const at::Tensor indices = std::get<1>(at::cpu::adaptive_max_pool2d(part, plane_of(a, g.sizes())));
     read_part(a, to_plane(a, dx), g.sizes())
         .copy_(at::cpu::adaptive_max_pool2d_backward(to_plane(a, g).contiguous(), part, indices));
   }
@@ -73,7 +75,8 @@ void max_grad_kernel(KernelContext& context) {
 Tensor adaptive_pool(const OperatorDef& op, const Tensor& given, const Extents& output_size, size_t num_spatial,
                      bool of_max, const Where& where) {
   const SourceScope scope(where);
-  Tensor x = batched(op.name, given, static_cast<int64_t>(num_spatial) + 2, where);
+  has_batch(op.name, given, static_cast<int64_t>(num_spatial) + 2, where);
+  Tensor x = given;
   if (of_max) x = reduce_pending(op.name, x, kMax, where);
   PoolAttrs a;
   a.out = spread(op.name, "output_size", output_size, num_spatial, 1, where);
@@ -82,7 +85,7 @@ Tensor adaptive_pool(const OperatorDef& op, const Tensor& given, const Extents& 
   bool over_all = !of_max;
   std::vector<int64_t> dims;
   for (size_t s = 0; s < num_spatial; ++s) {
-    const int64_t dim = static_cast<int64_t>(s) + 2, size = x.shape()[dim];
+    const int64_t dim = x.ndim() - static_cast<int64_t>(num_spatial - s), size = x.shape()[dim];
     if (size == 0) {
       throw at_line(ShapeError("[" + std::string(op.name) + "] dim " + std::to_string(dim) + " of " + x.shape().str() +
                                " has no elements"),
@@ -96,14 +99,9 @@ Tensor adaptive_pool(const OperatorDef& op, const Tensor& given, const Extents& 
   }
   a.in = a.size;
   a.stride = a.kernel;
-  Tensor y;
-  if (over_all) {
-    y = mean(x, dims, /*keepdim=*/true, where);
-  } else {
-    x = with_windows(op.name, x, &a, of_max ? kLeast : 0, where);
-    y = record(op, a, {&x}, where);
-  }
-  return given.ndim() == x.ndim() ? y : squeeze(y, 0, where);
+  if (over_all) return mean(x, dims, /*keepdim=*/true, where);
+  x = with_windows(op.name, x, &a, of_max ? kLeast : 0, where);
+  return record(op, a, {&x}, where);
 }
 
 template <Tensor (*kPool)(const Tensor&, const Extents&, Where), bool kTwoDims>

@@ -38,8 +38,10 @@ std::vector<Tensor> conv_gradient(const GradientContext& context) {
     gradients[1] = record(conv_weight_grad_op, a, {&g, &x}, where);
   }
   if (a.has_bias && context.needs_grad(2)) {
-    std::vector<int64_t> dims = {0};
-    for (int64_t d = 2; d < g.ndim(); ++d) dims.push_back(d);
+    std::vector<int64_t> dims;
+    for (int64_t d = 0; d < g.ndim(); ++d) {
+      if (d != a.channel_dim()) dims.push_back(d);
+    }
     gradients[2] = sum_pending(g, dims);
   }
   return gradients;
@@ -62,10 +64,21 @@ int64_t local_groups(const ConvAttrs& a, int64_t local, int64_t all) {
   return a.groups == 1 ? 1 : local * a.groups / all;
 }
 
+// LibTorch's functions want a batch.
+at::Tensor with_batch(const ConvAttrs& a, const at::Tensor& x) { return a.batched ? x : x.unsqueeze(0); }
+std::vector<int64_t> with_batch(const ConvAttrs& a, at::IntArrayRef given) {
+  std::vector<int64_t> sizes = given.vec();
+  if (!a.batched) sizes.insert(sizes.begin(), 1);
+  return sizes;
+}
+void set_result(KernelContext& context, const ConvAttrs& a, const at::Tensor& result) {
+  set_output(context, 0, a.batched ? result : result.squeeze(0));
+}
+
 void conv_kernel(KernelContext& context) {
   const auto& a = context.attributes<ConvAttrs>();
-  const at::Tensor &x = input(context, 0), &weight = input(context, 1);
-  const at::IntArrayRef sizes = output_sizes(context, 0);
+  const at::Tensor x = with_batch(a, input(context, 0)), weight = input(context, 1);
+  const std::vector<int64_t> sizes = with_batch(a, output_sizes(context, 0));
   std::optional<at::Tensor> bias;
   if (a.has_bias) bias = input(context, 2);
   if (context.output_box(0).empty() || weight.numel() == 0) {
@@ -73,36 +86,35 @@ void conv_kernel(KernelContext& context) {
     std::vector<int64_t> channels(sizes.size(), 1);
     channels[1] = -1;
     if (bias && out.numel() > 0) out.add_(bias->view(channels));
-    set_output(context, 0, out);
-    return;
+    return set_result(context, a, out);
   }
   const int64_t groups = local_groups(a, weight.size(0), a.transposed ? a.in_channels : a.out_channels);
-  set_output(context, 0,
+  set_result(context, a,
              at::convolution(read_part(a, x, sizes), weight, bias, a.stride, a.padding, a.dilation, a.transposed,
                              a.output_padding, groups));
 }
 
 void input_grad_kernel(KernelContext& context) {
   const auto& a = context.attributes<ConvAttrs>();
-  const at::Tensor &g = input(context, 0), &weight = input(context, 1);
-  const at::IntArrayRef sizes = output_sizes(context, 0);
-  if (g.numel() == 0 || weight.numel() == 0) return set_output(context, 0, at::zeros(sizes, g.options()));
+  const at::Tensor g = with_batch(a, input(context, 0)), weight = input(context, 1);
+  const std::vector<int64_t> sizes = with_batch(a, output_sizes(context, 0));
+  if (g.numel() == 0 || weight.numel() == 0) return set_result(context, a, at::zeros(sizes, g.options()));
   const int64_t groups = local_groups(a, weight.size(0), a.transposed ? a.in_channels : a.out_channels);
   const bool cut = std::ranges::any_of(a.cut, [](int64_t c) { return c != 0; });
   // Its values aren't read, and its sizes are.
-  at::Tensor dx = cut ? at::zeros(sizes, g.options()) : at::empty(sizes, g.options());
+  const at::Tensor dx = cut ? at::zeros(sizes, g.options()) : at::empty(sizes, g.options());
   const at::Tensor part = read_part(a, dx, g.sizes());
   const at::Tensor grad =
       std::get<0>(at::convolution_backward(g, part, weight, at::OptionalIntArrayRef(), a.stride, a.padding, a.dilation,
                                            a.transposed, a.output_padding, groups, {true, false, false}));
-  if (!cut) return set_output(context, 0, grad);
+  if (!cut) return set_result(context, a, grad);
   part.copy_(grad);
-  set_output(context, 0, dx);
+  set_result(context, a, dx);
 }
 
 void weight_grad_kernel(KernelContext& context) {
   const auto& a = context.attributes<ConvAttrs>();
-  const at::Tensor &g = input(context, 0), &x = input(context, 1);
+  const at::Tensor g = with_batch(a, input(context, 0)), x = with_batch(a, input(context, 1));
   const at::IntArrayRef sizes = output_sizes(context, 0);
   if (g.numel() == 0 || x.numel() == 0) return set_output(context, 0, at::zeros(sizes, g.options()));
   const int64_t groups = local_groups(a, x.size(1), a.in_channels);
@@ -132,23 +144,25 @@ ConvAttrs make_attributes(const ConvCall& call, const Tensor& x, const Tensor& w
   a.cut.assign(n, 0);
   a.groups = options.groups;
   a.transposed = call.transposed;
+  a.batched = has_batch(op, x, static_cast<int64_t>(n) + 2, where);
   const auto wrong = [&](const std::string& what) {
     return at_line(ShapeError("[" + std::string(op) + "] " + what + ": x is " + x.shape().str() + ", weight " +
                               weight.shape().str() + ", groups " + std::to_string(options.groups)),
                    where);
   };
-  const Shape &xs = x.shape(), &ws = weight.shape();
-  if (ws.ndim() != xs.ndim()) throw wrong("the weight must have " + std::to_string(xs.ndim()) + " dims");
-  if (a.groups < 1 || xs[1] % a.groups != 0 || ws[0] % a.groups != 0) throw wrong("groups must divide the channels");
-  a.in_channels = xs[1];
+  const Shape& ws = weight.shape();
+  const int64_t channels = x.shape()[a.channel_dim()];
+  if (ws.ndim() != static_cast<int64_t>(n) + 2) throw wrong("the weight must have " + std::to_string(n + 2) + " dims");
+  if (a.groups < 1 || channels % a.groups != 0 || ws[0] % a.groups != 0) throw wrong("groups must divide the channels");
+  a.in_channels = channels;
   a.out_channels = a.transposed ? ws[1] * a.groups : ws[0];
-  if (a.transposed ? ws[0] != xs[1] : ws[1] * a.groups != xs[1]) {
+  if (a.transposed ? ws[0] != channels : ws[1] * a.groups != channels) {
     throw wrong(a.transposed ? "the weight's dim 0 must be x's channels"
                              : "the weight's dim 1 must be x's channels / groups");
   }
   if (a.in_channels == 0 || a.out_channels == 0) throw wrong("there must be channels");
   for (size_t s = 0; s < n; ++s) {
-    const int64_t in = xs[static_cast<int64_t>(s) + 2];
+    const int64_t in = x.shape()[a.dim_of(s)];
     a.in.push_back(in);
     a.kernel.push_back(ws[static_cast<int64_t>(s) + 2]);
     if (a.kernel[s] < 1) throw wrong("the kernel is empty");
@@ -160,7 +174,8 @@ ConvAttrs make_attributes(const ConvCall& call, const Tensor& x, const Tensor& w
       const int64_t free = in + 2 * a.padding[s] - a.extent(s);
       a.out.push_back(free < 0 ? 0 : free / a.stride[s] + 1);
     }
-    if (a.out[s] < 1) throw wrong("the kernel doesn't fit into x with its padding in dim " + std::to_string(s + 2));
+    if (a.out[s] < 1)
+      throw wrong("the kernel doesn't fit into x with its padding in dim " + std::to_string(a.dim_of(s)));
   }
   return a;
 }
@@ -169,7 +184,7 @@ Tensor convolve(const ConvCall& call, const Tensor& given, const Tensor& weight,
                 const ConvTransposeOptions& options, const Where& where) {
   const SourceScope scope(where);
   const char* op = call.op.name;
-  Tensor x = batched(op, given, static_cast<int64_t>(call.num_spatial) + 2, where);
+  Tensor x = given;
   ConvAttrs a = make_attributes(call, x, weight, options, where);
   a.has_bias = bias.defined();
   if (a.has_bias && bias.shape() != Shape{a.out_channels}) {
@@ -178,7 +193,7 @@ Tensor convolve(const ConvCall& call, const Tensor& given, const Tensor& weight,
                   where);
   }
   for (size_t s = 0; s < call.num_spatial; ++s) {
-    const int64_t dim = static_cast<int64_t>(s) + 2;
+    const int64_t dim = a.dim_of(s);
     if (x.layout().axes_of_dim(dim).empty()) continue;
     if (a.transposed) {
       x = shaping::gather_dim(op, x, dim, where);
@@ -197,8 +212,7 @@ Tensor convolve(const ConvCall& call, const Tensor& given, const Tensor& weight,
   }
   std::vector<Tensor> inputs = {x, weight};
   if (a.has_bias) inputs.push_back(bias);
-  const Tensor y = record_list(call.op, a, inputs, 1, where)[0];
-  return given.ndim() == x.ndim() ? y : squeeze(y, 0, where);
+  return record_list(call.op, a, inputs, 1, where)[0];
 }
 
 std::vector<Sample> conv1d_samples() {

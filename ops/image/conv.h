@@ -11,7 +11,7 @@ struct ConvAttrs {
   // 1: the dim is sharded, each part of x begins with what the part of the result reads (halo.h), padding included.
   std::vector<int64_t> cut;
   int64_t in_channels = 0, out_channels = 0, groups = 1;
-  bool transposed = false, has_bias = false;
+  bool transposed = false, has_bias = false, batched = true;
   template <class V>
   void fields(V& v) {
     v("in", in);
@@ -27,7 +27,11 @@ struct ConvAttrs {
     v("groups", groups);
     v("transposed", transposed);
     v("has_bias", has_bias);
+    v("batched", batched);
   }
+  int64_t channel_dim() const { return batched ? 1 : 0; }
+  // Of x and the result.
+  int64_t dim_of(size_t s) const { return channel_dim() + 1 + static_cast<int64_t>(s); }
   // Rows of x that one result reads.
   int64_t extent(size_t s) const { return dilation[s] * (kernel[s] - 1) + 1; }
 };

@@ -66,6 +66,10 @@ ConvLetters letters_of(const InferContext& context, const ConvAttrs& a, std::spa
     letters.y.push_back(space);
     letters.weight.push_back(kNoLetter);
   }
+  if (!a.batched) {
+    letters.x.erase(letters.x.begin());
+    letters.y.erase(letters.y.begin());
+  }
   return letters;
 }
 
@@ -75,19 +79,26 @@ Shape with_space(int64_t first, int64_t second, const std::vector<int64_t>& spac
   return shape;
 }
 
+// Input 0 with other channels and spatial sizes.
+Shape like_x(const InferContext& context, const ConvAttrs& a, int64_t channels, const std::vector<int64_t>& space) {
+  Shape shape = with_space(context.shape(0)[0], channels, space);
+  if (!a.batched) shape.erase(shape.begin());
+  return shape;
+}
+
 }  // namespace
 
 std::vector<OutputMeta> conv_infer(const InferContext& context) {
   const auto& a = context.attributes<ConvAttrs>();
   nn_ops::need_floating(context, 0);
   for (size_t i = 1; i < context.inputs.size(); ++i) nn_ops::need_same_dtype(context, 0, i);
-  return {{with_space(context.shape(0)[0], a.out_channels, a.out), context.dtype(0)}};
+  return {{like_x(context, a, a.out_channels, a.out), context.dtype(0)}};
 }
 
 // (g, weight) -> gradient of x
 std::vector<OutputMeta> conv_input_grad_infer(const InferContext& context) {
   const auto& a = context.attributes<ConvAttrs>();
-  return {{with_space(context.shape(0)[0], a.in_channels, a.in), context.dtype(0)}};
+  return {{like_x(context, a, a.in_channels, a.in), context.dtype(0)}};
 }
 
 // (g, x) -> gradient of weight
@@ -100,7 +111,7 @@ std::vector<OutputMeta> conv_weight_grad_infer(const InferContext& context) {
 
 Rule conv_rule(const InferContext& context, std::span<const OutputMeta>) {
   const auto& a = context.attributes<ConvAttrs>();
-  const Channels operands[] = {{0, 1}, {1, 0}, {context.inputs.size() - 1, 0}};
+  const Channels operands[] = {{0, a.channel_dim()}, {1, 0}, {context.inputs.size() - 1, 0}};
   const ConvLetters l = letters_of(context, a, std::span(operands, a.has_bias ? 3 : 2));
   if (!a.has_bias) return letters_rule({l.x, l.weight}, {l.y}, {{0}, {1}});
   Rule rule = letters_rule({l.x, l.weight, l.bias}, {l.y}, {{0, 2}, {1, 2}});
@@ -113,14 +124,14 @@ Rule conv_rule(const InferContext& context, std::span<const OutputMeta>) {
 
 Rule conv_input_grad_rule(const InferContext& context, std::span<const OutputMeta>) {
   const auto& a = context.attributes<ConvAttrs>();
-  const Channels operands[] = {{0, 1}, {1, 0}};
+  const Channels operands[] = {{0, a.channel_dim()}, {1, 0}};
   const ConvLetters l = letters_of(context, a, operands);
   return letters_rule({l.y, l.weight}, {l.x}, {{0}, {1}});
 }
 
 Rule conv_weight_grad_rule(const InferContext& context, std::span<const OutputMeta>) {
   const auto& a = context.attributes<ConvAttrs>();
-  const Channels operands[] = {{0, 1}, {1, 1}};
+  const Channels operands[] = {{0, a.channel_dim()}, {1, a.channel_dim()}};
   const ConvLetters l = letters_of(context, a, operands);
   return letters_rule({l.y, l.x}, {l.weight}, {{0}, {1}});
 }

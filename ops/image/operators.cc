@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "ops/nn/operators.h"
-#include "ops/shape/functions.h"
 
 namespace dtorch {
 
@@ -77,9 +76,8 @@ std::vector<int64_t> spread(const char* op, const char* what, const Extents& giv
   return sizes;
 }
 
-Tensor batched(const char* op, const Tensor& x, int64_t ndim, const Where& where) {
-  if (x.ndim() == ndim) return x;
-  if (x.ndim() == ndim - 1) return unsqueeze(x, 0, where);
+bool has_batch(const char* op, const Tensor& x, int64_t ndim, const Where& where) {
+  if (x.ndim() == ndim || x.ndim() == ndim - 1) return x.ndim() == ndim;
   throw at_line(ShapeError("[" + std::string(op) + "] x has shape " + x.shape().str() + ", allowed are " +
                            std::to_string(ndim) + " dims, or " + std::to_string(ndim - 1) + " without a batch"),
                 where);

@@ -32,8 +32,8 @@ Rule letters_rule(std::vector<Letters> inputs, std::vector<Letters> outputs,
 std::vector<int64_t> spread(const char* op, const char* what, const Extents& given, size_t count, int64_t least,
                             const Where& where);
 
-// x with a batch dim in front when it has none: ndim dims are expected with one. Throws ShapeError of `op`.
-Tensor batched(const char* op, const Tensor& x, int64_t ndim, const Where& where);
+// Whether x has a batch dim, with which it has ndim dims; else one less. Throws ShapeError of `op` for other numbers.
+bool has_batch(const char* op, const Tensor& x, int64_t ndim, const Where& where);
 
 }  // namespace image
 }  // namespace dtorch

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "ops/move/combine.h"
-#include "ops/shape/functions.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/avg_pool2d_backward_cpu_dispatch.h>
@@ -72,7 +71,7 @@ void max_pool_grad_kernel(KernelContext& context) {
 at::Tensor window_counts(const PoolAttrs& a, const Box& box, const at::Tensor& like) {
   at::Tensor counts;
   for (size_t s = 0; s < a.num_spatial(); ++s) {
-    const auto dim = static_cast<int64_t>(s) + 2;
+    const int64_t dim = a.dim_of(s, box.ndim());
     std::vector<double> rows;
     for (int64_t i = 0; i < box.size[dim]; ++i) {
       const int64_t first = (box.offset[dim] + i) * a.stride[s] - a.padding[s];
@@ -135,7 +134,8 @@ Tensor pool(const PoolCall& call, const Tensor& given, const Extents& kernel, co
   const SourceScope scope(where);
   const size_t n = call.num_spatial;
   const char* op = call.op.name;
-  Tensor x = batched(op, given, static_cast<int64_t>(n) + 2, where);
+  has_batch(op, given, static_cast<int64_t>(n) + 2, where);
+  Tensor x = given;
   if (call.of_max) x = reduce_pending(op, x, kMax, where);
   PoolAttrs a;
   a.kernel = spread(op, "kernel_size", kernel, n, 1, where);
@@ -147,8 +147,7 @@ Tensor pool(const PoolCall& call, const Tensor& given, const Extents& kernel, co
   a.divisor = of_mean.divisor_override.value_or(0);
   if (of_mean.divisor_override == 0) throw at_line(UserError("[" + std::string(op) + "] divisor_override is 0"), where);
   for (size_t s = 0; s < n; ++s) {
-    const std::string dim = std::to_string(s + 2);
-    const int64_t size = x.shape()[static_cast<int64_t>(s) + 2];
+    const int64_t dim = x.ndim() - static_cast<int64_t>(n - s), size = x.shape()[dim];
     if (a.padding[s] > a.kernel[s] / 2) {
       throw at_line(ShapeError("[" + std::string(op) + "] padding " + std::to_string(a.padding[s]) +
                                " is more than half of the kernel size " + std::to_string(a.kernel[s])),
@@ -157,15 +156,14 @@ Tensor pool(const PoolCall& call, const Tensor& given, const Extents& kernel, co
     a.size.push_back(size);
     a.out.push_back(pooled_size(size, a.extent(s), a.stride[s], a.padding[s], a.ceil_mode));
     if (a.out[s] < 1) {
-      throw at_line(ShapeError("[" + std::string(op) + "] the window doesn't fit into dim " + dim + " of " +
-                               x.shape().str() + " with its padding"),
+      throw at_line(ShapeError("[" + std::string(op) + "] the window doesn't fit into dim " + std::to_string(dim) +
+                               " of " + x.shape().str() + " with its padding"),
                     where);
     }
   }
   a.in = a.size;
   x = with_windows(op, x, &a, call.of_max ? kLeast : 0, where);
-  const Tensor y = record(call.op, a, {&x}, where);
-  return given.ndim() == x.ndim() ? y : squeeze(y, 0, where);
+  return record(call.op, a, {&x}, where);
 }
 
 template <bool kOfMax>

@@ -35,6 +35,8 @@ struct PoolAttrs {
   }
   size_t num_spatial() const { return in.size(); }
   bool any_cut() const;
+  // In a tensor of `ndim` dims: the spatial ones are the last.
+  int64_t dim_of(size_t s, size_t ndim) const { return static_cast<int64_t>(ndim - (num_spatial() - s)); }
   // Rows of x that one result reads.
   int64_t extent(size_t s) const { return dilation[s] * (kernel[s] - 1) + 1; }
 };

@@ -8,18 +8,20 @@
 namespace dtorch::image {
 namespace {
 
-constexpr int16_t kBatch = 1, kChannel = 2, kSpace = 3;
-
-Letters letters_of(const PoolAttrs& a) {
-  Letters letters = {kBatch, kChannel};
-  for (size_t s = 0; s < a.cut.size(); ++s) {
-    letters.push_back(a.cut[s] != 0 ? static_cast<int16_t>(kSpace + s) : kNoLetter);
+// Dims before the spatial ones, then these, where they are cut.
+Letters letters_of(const InferContext& context) {
+  const auto& a = context.attributes<PoolAttrs>();
+  const int64_t ndim = context.shape(0).ndim(), before = ndim - static_cast<int64_t>(a.num_spatial());
+  Letters letters;
+  for (int64_t d = 0; d < ndim; ++d) {
+    const bool blocked = d >= before && a.cut[static_cast<size_t>(d - before)] == 0;
+    letters.push_back(blocked ? kNoLetter : static_cast<int16_t>(d + 1));
   }
   return letters;
 }
 
 std::vector<OutputMeta> with_space(const InferContext& context, const std::vector<int64_t>& space) {
-  Shape shape = {context.shape(0)[0], context.shape(0)[1]};
+  Shape shape(context.shape(0).begin(), context.shape(0).end() - static_cast<int64_t>(space.size()));
   for (int64_t size : space) shape.push_back(size);
   return {{shape, context.dtype(0)}};
 }
@@ -39,17 +41,17 @@ std::vector<OutputMeta> pool_grad_infer(const InferContext& context) {
 }
 
 Rule mean_pool_rule(const InferContext& context, std::span<const OutputMeta>) {
-  const Letters letters = letters_of(context.attributes<PoolAttrs>());
+  const Letters letters = letters_of(context);
   return letters_rule({letters}, {letters}, {{0}});
 }
 Rule max_pool_rule(const InferContext& context, std::span<const OutputMeta>) {
-  const Letters letters = letters_of(context.attributes<PoolAttrs>());
+  const Letters letters = letters_of(context);
   Rule rule = letters_rule({letters}, {letters}, {});
   rule.rows.push_back({{Partial(kMax)}, {Partial(kMax)}});
   return rule;
 }
 Rule pool_grad_rule(const InferContext& context, std::span<const OutputMeta>) {
-  const Letters letters = letters_of(context.attributes<PoolAttrs>());
+  const Letters letters = letters_of(context);
   return letters_rule(std::vector<Letters>(context.inputs.size(), letters), {letters}, {{0}});
 }
 
@@ -57,7 +59,7 @@ Tensor with_windows(const char* op, Tensor x, PoolAttrs* attributes, double outs
   PoolAttrs& a = *attributes;
   a.cut.assign(a.num_spatial(), 0);
   for (size_t s = 0; s < a.num_spatial(); ++s) {
-    const int64_t dim = static_cast<int64_t>(s) + 2;
+    const int64_t dim = a.dim_of(s, x.ndim());
     if (x.layout().axes_of_dim(dim).empty()) continue;
     const auto rows = [&](int64_t o) {
       const int64_t first = o * a.stride[s] - a.padding[s];
@@ -75,17 +77,16 @@ std::vector<int64_t> plane(const std::vector<int64_t>& of, int64_t first) {
   return of.size() == 1 ? std::vector<int64_t>{first, of[0]} : of;
 }
 at::Tensor to_plane(const PoolAttrs& attributes, const at::Tensor& x) {
-  return attributes.num_spatial() == 1 ? x.unsqueeze(2) : x;
+  return attributes.num_spatial() == 1 ? x.unsqueeze(-2) : x;
 }
 at::Tensor from_plane(const PoolAttrs& attributes, const at::Tensor& x) {
-  return attributes.num_spatial() == 1 ? x.squeeze(2) : x;
+  return attributes.num_spatial() == 1 ? x.squeeze(-2) : x;
 }
 at::Tensor read_part(const PoolAttrs& attributes, at::Tensor x, at::IntArrayRef out_sizes) {
-  const size_t n = attributes.num_spatial();
-  for (size_t s = 0; s < n; ++s) {
+  for (size_t s = 0; s < attributes.num_spatial(); ++s) {
     if (attributes.cut[s] == 0) continue;
-    const int64_t length = (out_sizes[s + 2] - 1) * attributes.stride[s] + attributes.extent(s);
-    x = x.narrow(static_cast<int64_t>(s + 4 - n), 0, length);
+    const int64_t out = out_sizes[static_cast<size_t>(attributes.dim_of(s, out_sizes.size()))];
+    x = x.narrow(attributes.dim_of(s, x.dim()), 0, (out - 1) * attributes.stride[s] + attributes.extent(s));
   }
   return x;
 }

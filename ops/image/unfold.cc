@@ -39,20 +39,27 @@ struct UnfoldAttrs {
   }
 };
 
+// Input 0 with other sizes of its last two dims.
+Shape with_last(const InferContext& context, int64_t first, int64_t second) {
+  Shape shape(context.shape(0).begin(), context.shape(0).end() - 2);
+  shape.push_back(first);
+  shape.push_back(second);
+  return shape;
+}
+
 std::vector<OutputMeta> unfold_infer(const InferContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
   nn_ops::need_floating(context, 0);
-  const Shape& x = context.shape(0);
-  return {{{x[0], x[1], a.num_elements(), a.num_windows()}, context.dtype(0)}};
+  return {{with_last(context, a.num_elements(), a.num_windows()), context.dtype(0)}};
 }
 std::vector<OutputMeta> fold_infer(const InferContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
   nn_ops::need_floating(context, 0);
-  const Shape& x = context.shape(0);
-  return {{{x[0], x[1], a.size[0], a.size[1]}, context.dtype(0)}};
+  return {{with_last(context, a.size[0], a.size[1]), context.dtype(0)}};
 }
-Rule rule(const InferContext&, std::span<const OutputMeta>) {
-  const Letters letters = {1, 2, kNoLetter, kNoLetter};
+Rule rule(const InferContext& context, std::span<const OutputMeta>) {
+  Letters letters = nn_ops::letters(context.shape(0).ndim() - 2);
+  letters.resize(letters.size() + 2, kNoLetter);
   return letters_rule({letters}, {letters}, {{0}});
 }
 
@@ -75,7 +82,7 @@ void fold_kernel(KernelContext& context) {
   if (context.output_box(0).empty()) {
     return set_output(context, 0, at::empty(output_sizes(context, 0), x.options()));
   }
-  const at::Tensor columns = x.reshape({x.size(0), x.size(1) * x.size(2), x.size(3)});
+  const at::Tensor columns = x.flatten(-3, -2);
   set_output(context, 0, at::cpu::col2im(columns, a.size, a.kernel, a.dilation, a.padding, a.stride));
 }
 #endif
@@ -151,30 +158,33 @@ constinit OperatorDef fold_op = {
 
 Tensor unfold(const Tensor& given, const Extents& kernel_size, const UnfoldOptions& options, Where where) {
   const SourceScope scope(where);
-  Tensor x = image::batched("unfold", given, 4, where);
-  const Shape shape = x.shape();
-  const image::UnfoldAttrs a = image::make_attributes("unfold", {shape[2], shape[3]}, kernel_size, options, where);
-  for (int64_t dim : {2, 3}) x = shaping::gather_dim("unfold", x, dim, where);
-  x = reshape(record(unfold_op, a, {&x}, where), {shape[0], shape[1] * a.num_elements(), a.num_windows()}, where);
-  return given.ndim() == 4 ? x : squeeze(x, 0, where);
+  const int64_t h = image::has_batch("unfold", given, 4, where) ? 2 : 1;
+  const Shape& shape = given.shape();
+  const image::UnfoldAttrs a = image::make_attributes("unfold", {shape[h], shape[h + 1]}, kernel_size, options, where);
+  Tensor x = given;
+  for (int64_t dim : {h, h + 1}) x = shaping::gather_dim("unfold", x, dim, where);
+  std::vector<int64_t> joined(shape.begin(), shape.begin() + h - 1);
+  joined.insert(joined.end(), {shape[h - 1] * a.num_elements(), a.num_windows()});
+  return reshape(record(unfold_op, a, {&x}, where), joined, where);
 }
 
 Tensor fold(const Tensor& given, const Extents& output_size, const Extents& kernel_size, const UnfoldOptions& options,
             Where where) {
   const SourceScope scope(where);
-  Tensor x = image::batched("fold", given, 3, where);
+  const int64_t channels = image::has_batch("fold", given, 3, where) ? 1 : 0;
   const image::UnfoldAttrs a = image::make_attributes(
       "fold", image::spread("fold", "output_size", output_size, 2, 1, where), kernel_size, options, where);
   const int64_t elements = a.num_elements();
-  if (x.shape()[1] % elements != 0 || x.shape()[2] != a.num_windows()) {
+  const Shape& shape = given.shape();
+  if (shape[channels] % elements != 0 || shape.back() != a.num_windows()) {
     throw at_line(ShapeError("[fold] x has shape " + given.shape().str() + ", expected [N, C * " +
                              std::to_string(elements) + ", " + std::to_string(a.num_windows()) + "]"),
                   where);
   }
-  x = shaping::gather_dim("fold", x, 2, where);
-  x = reshape(x, {x.shape()[0], x.shape()[1] / elements, elements, a.num_windows()}, where);
-  x = record(fold_op, a, {&x}, where);
-  return given.ndim() == 3 ? x : squeeze(x, 0, where);
+  std::vector<int64_t> apart(shape.begin(), shape.begin() + channels);
+  apart.insert(apart.end(), {shape[channels] / elements, elements, a.num_windows()});
+  const Tensor x = reshape(shaping::gather_dim("fold", given, channels + 1, where), apart, where);
+  return record(fold_op, a, {&x}, where);
 }
 
 }  // namespace dtorch
