@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/image/halo.h"
 #include "ops/nn/operators.h"
 
 namespace dtorch {
@@ -61,6 +62,35 @@ Rule letters_rule(std::vector<Letters> inputs, std::vector<Letters> outputs,
     }
   }
   return rule;
+}
+
+AxisList sharding_axes(const InferContext& context, std::span<const OperandDim> dims) {
+  AxisList axes;
+  const auto add = [&](int8_t axis) {
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
+  };
+  for (const OperandDim& operand : dims) {
+    for (int8_t axis : context.inputs[operand.input]->layout.axes_of_dim(operand.dim)) add(axis);
+  }
+  if (!axes.empty()) return axes;
+  const DeviceMesh& mesh = context.inputs[0]->layout.mesh();
+  for (int64_t axis = 0; axis < mesh.num_axes(); ++axis) {
+    if (mesh.shape()[axis] > 1) add(static_cast<int8_t>(axis));
+  }
+  return axes;
+}
+
+bool groups_stay_whole(const DeviceMesh& mesh, const AxisList& axes, int64_t groups, int64_t first_size,
+                       int64_t second_size) {
+  Placements placements(mesh.num_axes(), Replicate());
+  for (int8_t axis : axes) placements[axis] = Shard(0);
+  const Layout layout(mesh, placements, 1, axes);
+  const std::vector<int64_t> first = part_offsets(layout, 0, first_size), second = part_offsets(layout, 0, second_size);
+  for (size_t part = 0; part < first.size(); ++part) {
+    const int64_t group = first_size == 0 ? 0 : first[part] * groups / first_size;
+    if (group * first_size != first[part] * groups || group * second_size != second[part] * groups) return false;
+  }
+  return true;
 }
 
 std::vector<int64_t> spread(const char* op, const char* what, const Extents& given, size_t count, int64_t least,

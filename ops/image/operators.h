@@ -27,6 +27,18 @@ namespace image {
 Rule letters_rule(std::vector<Letters> inputs, std::vector<Letters> outputs,
                   const std::vector<std::vector<size_t>>& linear);
 
+struct OperandDim {
+  size_t input;
+  int64_t dim;
+};
+// Axes that shard one of these dims, as one list; where none does, all axes of the mesh, so that what the matcher then
+// suggests is legal.
+AxisList sharding_axes(const InferContext& context, std::span<const OperandDim> dims);
+
+// Whether parts over these axes of two dims made of `groups` groups each are the same whole groups.
+bool groups_stay_whole(const DeviceMesh& mesh, const AxisList& axes, int64_t groups, int64_t first_size,
+                       int64_t second_size);
+
 // Sizes of a spatial attribute: one number stands for all `count` dims. Throws ShapeError of `op` when it has another
 // number of them or one is less than `least`.
 std::vector<int64_t> spread(const char* op, const char* what, const Extents& given, size_t count, int64_t least,

@@ -1,6 +1,8 @@
 // unfold(x [N, C, H, W]) -> [N, C k, L]: the k elements of each of the L windows, channel by channel; fold, its
 // adjoint, adds windows up. Linear; each is the other's gradient. The kernels see [N, C, k, L], so that batch and
 // channels may be sharded (reshape says when); sharded spatial dims, windows and elements of windows are gathered.
+#include <algorithm>
+
 #include "ops/image/operators.h"
 #include "ops/move/combine.h"
 #include "ops/nn/operators.h"
@@ -39,28 +41,40 @@ struct UnfoldAttrs {
   }
 };
 
-// Input 0 with other sizes of its last two dims.
-Shape with_last(const InferContext& context, int64_t first, int64_t second) {
-  Shape shape(context.shape(0).begin(), context.shape(0).end() - 2);
-  shape.push_back(first);
-  shape.push_back(second);
-  return shape;
-}
-
+// Of [..., C, H, W]; its gradient has [..., C k, L].
 std::vector<OutputMeta> unfold_infer(const InferContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
   nn_ops::need_floating(context, 0);
-  return {{with_last(context, a.num_elements(), a.num_windows()), context.dtype(0)}};
+  const Shape& x = context.shape(0);
+  Shape shape(x.begin(), x.end() - 3);
+  shape.push_back(x[x.ndim() - 3] * a.num_elements());
+  shape.push_back(a.num_windows());
+  return {{shape, context.dtype(0)}};
 }
 std::vector<OutputMeta> fold_infer(const InferContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
   nn_ops::need_floating(context, 0);
-  return {{with_last(context, a.size[0], a.size[1]), context.dtype(0)}};
+  const Shape& x = context.shape(0);
+  Shape shape(x.begin(), x.end() - 2);
+  shape.push_back(x[x.ndim() - 2] / a.num_elements());
+  shape.push_back(a.size[0]);
+  shape.push_back(a.size[1]);
+  return {{shape, context.dtype(0)}};
 }
-Rule rule(const InferContext& context, std::span<const OutputMeta>) {
-  Letters letters = nn_ops::letters(context.shape(0).ndim() - 2);
-  letters.resize(letters.size() + 2, kNoLetter);
-  return letters_rule({letters}, {letters}, {{0}});
+Rule rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  const Shape &x = context.shape(0), &y = outputs[0].global_shape;
+  // [N, C, ...] or [C, ...]; one of x and y has one dim more, of space.
+  const int64_t channel = std::min(x.ndim(), y.ndim()) - 2;
+  const int64_t channels = std::min(x[channel], y[channel]);
+  const OperandDim dims[] = {{0, channel}};
+  const bool whole = groups_stay_whole(context.inputs[0]->layout.mesh(), sharding_axes(context, dims), channels,
+                                       x[channel], y[channel]);
+  Letters in = nn_ops::letters(channel), out;
+  in.push_back(whole ? static_cast<int16_t>(channel + 1) : kNoLetter);
+  out = in;
+  in.resize(x.ndim(), kNoLetter);
+  out.resize(y.ndim(), kNoLetter);
+  return letters_rule({in}, {out}, {{0}});
 }
 
 template <OperatorDef& kAdjoint>
@@ -74,7 +88,7 @@ void unfold_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const at::IntArrayRef sizes = output_sizes(context, 0);
   if (context.output_box(0).empty()) return set_output(context, 0, at::empty(sizes, x.options()));
-  set_output(context, 0, at::cpu::im2col(x, a.kernel, a.dilation, a.padding, a.stride).view(sizes));
+  set_output(context, 0, at::cpu::im2col(x, a.kernel, a.dilation, a.padding, a.stride));
 }
 void fold_kernel(KernelContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
@@ -82,8 +96,7 @@ void fold_kernel(KernelContext& context) {
   if (context.output_box(0).empty()) {
     return set_output(context, 0, at::empty(output_sizes(context, 0), x.options()));
   }
-  const at::Tensor columns = x.flatten(-3, -2);
-  set_output(context, 0, at::cpu::col2im(columns, a.size, a.kernel, a.dilation, a.padding, a.stride));
+  set_output(context, 0, at::cpu::col2im(x, a.size, a.kernel, a.dilation, a.padding, a.stride));
 }
 #endif
 
@@ -163,9 +176,7 @@ Tensor unfold(const Tensor& given, const Extents& kernel_size, const UnfoldOptio
   const image::UnfoldAttrs a = image::make_attributes("unfold", {shape[h], shape[h + 1]}, kernel_size, options, where);
   Tensor x = given;
   for (int64_t dim : {h, h + 1}) x = shaping::gather_dim("unfold", x, dim, where);
-  std::vector<int64_t> joined(shape.begin(), shape.begin() + h - 1);
-  joined.insert(joined.end(), {shape[h - 1] * a.num_elements(), a.num_windows()});
-  return reshape(record(unfold_op, a, {&x}, where), joined, where);
+  return record(unfold_op, a, {&x}, where);
 }
 
 Tensor fold(const Tensor& given, const Extents& output_size, const Extents& kernel_size, const UnfoldOptions& options,
@@ -181,9 +192,7 @@ Tensor fold(const Tensor& given, const Extents& output_size, const Extents& kern
                              std::to_string(elements) + ", " + std::to_string(a.num_windows()) + "]"),
                   where);
   }
-  std::vector<int64_t> apart(shape.begin(), shape.begin() + channels);
-  apart.insert(apart.end(), {shape[channels] / elements, elements, a.num_windows()});
-  const Tensor x = reshape(shaping::gather_dim("fold", given, channels + 1, where), apart, where);
+  const Tensor x = shaping::gather_dim("fold", given, channels + 1, where);
   return record(fold_op, a, {&x}, where);
 }
 

@@ -91,9 +91,10 @@ void add_resizing(LibTorchCases& cases) {
   DTORCH_CASE("interpolate", ({normal({2, 3, 9})}), interpolate(in[0], to_size("linear", 14, false)),
               at::upsample_linear1d(in[0], IntArrayRef{14}, false));
   DTORCH_CASE("unfold", ({normal({2, 3, 7, 5})}), unfold(in[0], {3, 2}, {.padding = 1, .stride = 2}),
-              at::im2col(in[0], IntArrayRef{3, 2}, 1, 1, 2));
-  DTORCH_CASE("fold", ({normal({2, 12, 6})}), fold(in[0], {5, 4}, 2, {.stride = {2, 1}}),
-              at::col2im(in[0], IntArrayRef{5, 4}, 2, 1, 0, IntArrayRef{2, 1}));
+              at::im2col(in[0], IntArrayRef{3, 2}, IntArrayRef{1, 1}, IntArrayRef{1, 1}, IntArrayRef{2, 2}));
+  DTORCH_CASE(
+      "fold", ({normal({2, 12, 6})}), fold(in[0], {5, 4}, 2, {.stride = {2, 1}}),
+      at::col2im(in[0], IntArrayRef{5, 4}, IntArrayRef{2, 2}, IntArrayRef{1, 1}, IntArrayRef{0, 0}, IntArrayRef{2, 1}));
   DTORCH_CASE("pixel_shuffle", ({normal({2, 8, 3, 5})}), pixel_shuffle(in[0], 2), at::pixel_shuffle(in[0], 2));
   DTORCH_CASE("pixel_unshuffle", ({normal({2, 3, 6, 9})}), pixel_unshuffle(in[0], 3), at::pixel_unshuffle(in[0], 3));
   DTORCH_CASE("channel_shuffle", ({normal({2, 6, 3, 5})}), channel_shuffle(in[0], 3), at::channel_shuffle(in[0], 3));
