@@ -3,6 +3,7 @@
 // of g.
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/cat_cpu_dispatch.h>
 
@@ -94,9 +95,9 @@ constinit OperatorDef cat_op = {
 };
 
 Tensor cat(const std::vector<Tensor>& tensors, int64_t dim, Where where) {
-  if (tensors.empty()) throw UserError("[cat] got no tensors");
-  if (tensors[0].ndim() == 0) throw ShapeError("[cat] tensors without dims can't be joined; use stack");
-  const int64_t d = normalize_dim(dim, tensors[0].ndim(), "cat");
+  if (tensors.empty()) throw at_line(UserError("[cat] got no tensors"), where);
+  if (tensors[0].ndim() == 0) throw at_line(ShapeError("[cat] tensors without dims can't be joined; use stack"), where);
+  const int64_t d = normalize_dim(dim, tensors[0].ndim(), "cat", where);
   DType dtype = tensors[0].dtype();
   for (const Tensor& tensor : tensors) dtype = promote(dtype, tensor.dtype());
   std::vector<Tensor> inputs;
@@ -105,13 +106,14 @@ Tensor cat(const std::vector<Tensor>& tensors, int64_t dim, Where where) {
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, int64_t dim, Where where) {
-  if (tensors.empty()) throw UserError("[stack] got no tensors");
-  const int64_t d = normalize_dim(dim, tensors[0].ndim() + 1, "stack");
+  if (tensors.empty()) throw at_line(UserError("[stack] got no tensors"), where);
+  const int64_t d = normalize_dim(dim, tensors[0].ndim() + 1, "stack", where);
   std::vector<Tensor> inputs;
   for (const Tensor& tensor : tensors) {
     if (tensor.shape() != tensors[0].shape()) {
-      throw ShapeError("[stack] tensors must have one shape, got " + tensors[0].shape().str() + " and " +
-                       tensor.shape().str());
+      throw at_line(ShapeError("[stack] tensors must have one shape, got " + tensors[0].shape().str() + " and " +
+                               tensor.shape().str()),
+                    where);
     }
     inputs.push_back(unsqueeze(tensor, d, where));
   }

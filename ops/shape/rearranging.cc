@@ -5,7 +5,7 @@ namespace dtorch {
 
 extern OperatorDef flip_op, fliplr_op, flipud_op, rot90_op, roll_op, tril_op, triu_op, unbind_op;
 extern OperatorDef repeat_op, repeat_interleave_op, repeat_gradient_op, tile_op;
-extern OperatorDef pad_op, pad_from_op, pad_from_gradient_op, unfold_op, unfold_gradient_op;
+extern OperatorDef pad_op, pad_from_op, pad_from_gradient_op, unfold_dim_op, unfold_dim_gradient_op;
 extern OperatorDef diagonal_op, diag_embed_op, diag_op, trace_op;
 extern OperatorDef movedim_op, swapaxes_op, broadcast_to_op, expand_as_op, view_as_op, reshape_as_op, ravel_op;
 extern OperatorDef unflatten_op, atleast_1d_op, atleast_2d_op, atleast_3d_op;
@@ -29,8 +29,8 @@ std::vector<OperatorDef*> rearranging_operators() {
           &pad_op,
           &pad_from_op,
           &pad_from_gradient_op,
-          &unfold_op,
-          &unfold_gradient_op,
+          &unfold_dim_op,
+          &unfold_dim_gradient_op,
           &diagonal_op,
           &diag_embed_op,
           &diag_op,

@@ -4,6 +4,7 @@
 
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/slice_backward_native.h>
 #include <ATen/ops/slice_native.h>
@@ -124,26 +125,28 @@ constinit OperatorDef slice_gradient_op = {
 };
 
 Tensor slice(const Tensor& x, int64_t dim, int64_t start, int64_t end, int64_t step, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "slice"), size = x.shape()[d];
-  if (step <= 0) throw UserError("[slice] step is " + std::to_string(step) + ", must be positive");
+  const int64_t d = normalize_dim(dim, x.ndim(), "slice", where), size = x.shape()[d];
+  if (step <= 0) throw at_line(UserError("[slice] step is " + std::to_string(step) + ", must be positive"), where);
   const auto clipped = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
   const int64_t first = clipped(start);
   return record_slice(x, d, first, std::max(first, clipped(end)), step, where);
 }
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "narrow"), size = x.shape()[d];
+  const int64_t d = normalize_dim(dim, x.ndim(), "narrow", where), size = x.shape()[d];
   const int64_t first = start < 0 ? start + size : start;
   if (first < 0 || length < 0 || first + length > size) {
-    throw ShapeError("[narrow] start " + std::to_string(start) + " and length " + std::to_string(length) +
-                     " leave dim " + std::to_string(d) + " of " + x.shape().str());
+    throw at_line(ShapeError("[narrow] start " + std::to_string(start) + " and length " + std::to_string(length) +
+                             " leave dim " + std::to_string(d) + " of " + x.shape().str()),
+                  where);
   }
   return record_slice(x, d, first, first + length, 1, where);
 }
 Tensor select(const Tensor& x, int64_t dim, int64_t index, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "select"), size = x.shape()[d];
+  const int64_t d = normalize_dim(dim, x.ndim(), "select", where), size = x.shape()[d];
   if (index < -size || index >= size) {
-    throw ShapeError("[select] index " + std::to_string(index) + " is outside dim " + std::to_string(d) + " of " +
-                     x.shape().str());
+    throw at_line(ShapeError("[select] index " + std::to_string(index) + " is outside dim " + std::to_string(d) +
+                             " of " + x.shape().str()),
+                  where);
   }
   const int64_t at = index < 0 ? index + size : index;
   const Tensor gathered = gather_dim("select", x, d, where);

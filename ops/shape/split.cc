@@ -4,6 +4,7 @@
 #include "ops/create/functions.h"
 #include "ops/math/operators.h"
 #include "ops/shape/operators.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/slice_native.h>
 
@@ -119,7 +120,7 @@ constinit OperatorDef chunk_op = {
 };
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "split");
+  const int64_t d = normalize_dim(dim, x.ndim(), "split", where);
   int64_t total = 0;
   bool legal = !sizes.empty();
   for (int64_t size : sizes) {
@@ -127,19 +128,23 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
     total += size;
   }
   if (!legal || total != x.shape()[d]) {
-    throw ShapeError("[split] sizes must not be negative and add up to " + std::to_string(x.shape()[d]) + ", dim " +
-                     std::to_string(d) + " of " + x.shape().str() + "; they add up to " + std::to_string(total));
+    throw at_line(
+        ShapeError("[split] sizes must not be negative and add up to " + std::to_string(x.shape()[d]) + ", dim " +
+                   std::to_string(d) + " of " + x.shape().str() + "; they add up to " + std::to_string(total)),
+        where);
   }
   return record_list(split_op, SplitAttrs{d, sizes}, {x}, sizes.size(), where);
 }
 std::vector<Tensor> split(const Tensor& x, int64_t split_size, int64_t dim, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "split");
-  if (split_size <= 0) throw UserError("[split] split_size is " + std::to_string(split_size) + ", must be positive");
+  const int64_t d = normalize_dim(dim, x.ndim(), "split", where);
+  if (split_size <= 0)
+    throw at_line(UserError("[split] split_size is " + std::to_string(split_size) + ", must be positive"), where);
   return split(x, equal_sizes(x.shape()[d], split_size), d, where);
 }
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim, Where where) {
-  const int64_t d = normalize_dim(dim, x.ndim(), "chunk");
-  if (chunks <= 0) throw UserError("[chunk] chunks is " + std::to_string(chunks) + ", must be positive");
+  const int64_t d = normalize_dim(dim, x.ndim(), "chunk", where);
+  if (chunks <= 0)
+    throw at_line(UserError("[chunk] chunks is " + std::to_string(chunks) + ", must be positive"), where);
   const int64_t size = (x.shape()[d] + chunks - 1) / chunks;
   const std::vector<int64_t> sizes = equal_sizes(x.shape()[d], std::max<int64_t>(1, size));
   return record_list(chunk_op, SplitAttrs{d, sizes}, {x}, sizes.size(), where);

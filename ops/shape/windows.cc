@@ -1,7 +1,7 @@
 // unfold(x, dim, size, step): windows of `size` elements that start every `step` elements of the dim; the dim counts
 // the windows, a new last dim their elements. A view. Layouts: other dims keep their shards, Partial passes; along a
 // sharded dim x is gathered, and the windows are sharded as x was. Gradient: g added up where windows overlap
-// (unfold_gradient).
+// (unfold_dim_gradient).
 #include "ops/math/operators.h"
 #include "ops/shape/composed.h"
 #include "ops/shape/rearrange.h"
@@ -14,7 +14,7 @@
 
 namespace dtorch {
 
-extern OperatorDef unfold_gradient_op;
+extern OperatorDef unfold_dim_gradient_op;
 
 namespace {
 
@@ -68,7 +68,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
   const Where where = Where::current();
   const int64_t blocked[] = {a.dim, context.input_meta(0).global_shape.ndim()};
   const Tensor g = gather_dims("unfold", context.grad_output(0), blocked, where);
-  return {math::place_gradient(record(unfold_gradient_op, a, {&g}, where), context.input_meta(0))};
+  return {math::place_gradient(record(unfold_dim_gradient_op, a, {&g}, where), context.input_meta(0))};
 }
 
 #if DTORCH_WITH_KERNELS
@@ -96,8 +96,8 @@ std::vector<Sample> samples() {
 
 }  // namespace
 
-constinit OperatorDef unfold_op = {
-    .name = "unfold",
+constinit OperatorDef unfold_dim_op = {
+    .name = "unfold_dim",
     .signature = "unfold(x, dim, size, step) -> Tensor",
     .attributes = attribute_codec<UnfoldAttrs>(),
     .infer = infer,
@@ -109,9 +109,9 @@ constinit OperatorDef unfold_op = {
     .linear_in = "x",
     .saved_inputs = 0,
 };
-constinit OperatorDef unfold_gradient_op = {
-    .name = "unfold_gradient",
-    .signature = "unfold_gradient(g, dim, size, step) -> Tensor",
+constinit OperatorDef unfold_dim_gradient_op = {
+    .name = "unfold_dim_gradient",
+    .signature = "unfold_dim_gradient(g, dim, size, step) -> Tensor",
     .attributes = attribute_codec<UnfoldAttrs>(),
     .infer = gradient_infer,
     .rule = gradient_rule,
@@ -133,7 +133,7 @@ Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step, Where wh
                   where);
   }
   const Tensor gathered = gather_dim("unfold", x, d, where);
-  return shard_as(x, record(unfold_op, UnfoldAttrs{d, size, step, length}, {&gathered}, where), where);
+  return shard_as(x, record(unfold_dim_op, UnfoldAttrs{d, size, step, length}, {&gathered}, where), where);
 }
 
 }  // namespace dtorch
