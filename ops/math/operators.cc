@@ -1,6 +1,8 @@
 // The list of the mathematical operators.
 #include "ops/math/operators.h"
 
+#include "ops/math/products.h"
+
 namespace dtorch {
 
 extern OperatorDef add_op, sub_op, mul_op, mul_number_op, div_op, div_number_op;
@@ -14,7 +16,8 @@ extern OperatorDef matmul_op, linear_op, contract_leading_op;
 extern OperatorDef sum_op, mean_op, amax_op, amin_op, max_dim_op, argmax_op, arg_candidates_op, arg_combine_op,
     scatter_one_op;
 
-std::vector<OperatorDef*> math_operators() {
+namespace {
+std::vector<OperatorDef*> basic_operators() {
   return {&add_op,
           &sub_op,
           &mul_op,
@@ -74,6 +77,13 @@ std::vector<OperatorDef*> math_operators() {
           &arg_candidates_op,
           &arg_combine_op,
           &scatter_one_op};
+}
+}  // namespace
+
+std::vector<OperatorDef*> math_operators() {
+  std::vector<OperatorDef*> operators = basic_operators();
+  for (OperatorDef* op : math::contraction_operators()) operators.push_back(op);
+  return operators;
 }
 
 }  // namespace dtorch

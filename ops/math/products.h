@@ -6,6 +6,8 @@
 
 namespace dtorch::math {
 
+std::vector<OperatorDef*> contraction_operators();
+
 // One row a letter: Shard wherever it stands (an operand without it: Replicate); a letter that the output lacks gives
 // Partial(sum).
 Rule letters_rule(std::vector<Letters> inputs, const Letters& output);

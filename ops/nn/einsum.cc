@@ -1,12 +1,21 @@
-// einsum(formula, a, b): contraction of two tensors, letters as in the formula, each at most once in an operand;
-// letters that aren't in the result are summed and stand in both operands. Sharding a summed letter gives Partial(sum);
-// linear in each operand. Gradients: da = einsum of (g, b), db = einsum of (g, a).
-#include <map>
+// einsum(formula, operands): a product of tensors, summed over the letters that aren't in the result. The operator
+// takes plain formulas (einsum_formula.h); the user's function takes diagonals for letters that stand twice in an
+// operand and drops dims of size 1 that are broadcast. Sharding a letter shards it wherever it stands; a summed one
+// gives Partial(sum); linear in each operand. Gradient of an operand: einsum of g and the others, expanded over letters
+// that only it has.
+#include <algorithm>
 
+#include "ops/math/contractions.h"
+#include "ops/math/operators.h"
+#include "ops/math/products.h"
+#include "ops/nn/einsum_formula.h"
 #include "ops/nn/operators.h"
+#include "ops/shape/functions.h"
+#include "ops/shape/rearrange.h"
+#include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
-#include <ATen/ops/einsum.h>
+#include <ATen/ops/einsum_native.h>
 
 #include "dtorch/kernel.h"
 #endif
@@ -14,70 +23,24 @@
 namespace dtorch {
 namespace {
 
+using namespace nn_ops;
+
 struct EinsumAttrs {
-  std::string formula;  // without spaces
+  std::string formula;  // plain
   template <class V>
   void fields(V& v) {
     v("formula", formula);
   }
 };
 
-struct Formula {
-  std::string a, b, out;
-};
-
-// Throws UserError that says what is wrong with the formula.
-Formula parse(const std::string& text) {
-  auto fail = [&](const std::string& what) { return UserError("[einsum] formula '" + text + "': " + what); };
-  const size_t comma = text.find(','), arrow = text.find("->");
-  if (comma == std::string::npos || arrow == std::string::npos || comma > arrow)
-    throw fail("expected the form 'ab,bc->ac'");
-  Formula f{text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1), text.substr(arrow + 2)};
-  for (const std::string* part : {&f.a, &f.b, &f.out}) {
-    for (size_t i = 0; i < part->size(); ++i) {
-      const char c = (*part)[i];
-      if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) throw fail(std::string("'") + c + "' isn't a letter");
-      if (part->find(c) != i) throw fail(std::string("'") + c + "' stands twice in one operand");
-    }
-  }
-  auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
-  for (char c : f.a + f.b) {
-    const bool both = has(f.a, c) && has(f.b, c);
-    if (!both && !has(f.out, c))
-      throw fail(std::string("'") + c + "' is in one operand only and not in the result; sum it first");
-  }
-  for (char c : f.out) {
-    if (!has(f.a, c) && !has(f.b, c)) throw fail(std::string("'") + c + "' of the result is in no operand");
-  }
-  return f;
-}
-
 std::vector<OutputMeta> infer(const InferContext& context) {
-  const Formula f = parse(context.attributes<EinsumAttrs>().formula);
-  std::map<char, int64_t> sizes;
-  const std::string* parts[] = {&f.a, &f.b};
-  for (size_t i = 0; i < 2; ++i) {
-    const Shape& shape = context.shape(i);
-    if (shape.ndim() != static_cast<int64_t>(parts[i]->size())) {
-      throw ShapeError("[einsum] operand " + std::to_string(i) + " has shape " + shape.str() + ", the formula '" +
-                       context.attributes<EinsumAttrs>().formula + "' gives it " + std::to_string(parts[i]->size()) +
-                       " dims");
-    }
-    for (int64_t d = 0; d < shape.ndim(); ++d) {
-      auto [at, is_new] = sizes.try_emplace((*parts[i])[static_cast<size_t>(d)], shape[d]);
-      if (!is_new && at->second != shape[d]) {
-        throw ShapeError(std::string("[einsum] letter '") + at->first + "' is " + std::to_string(at->second) +
-                         " in operand 0 and " + std::to_string(shape[d]) + " in operand 1: shapes " +
-                         context.shape(0).str() + " and " + context.shape(1).str());
-      }
-    }
-  }
-  if (context.dtype(0) != context.dtype(1)) {
-    throw DTypeError(std::string("[einsum] operands are ") + name_of(context.dtype(0)) + " and " +
-                     name_of(context.dtype(1)) + ", they must be equal; convert one with to()");
-  }
+  const EinsumFormula f = split_formula(context.attributes<EinsumAttrs>().formula);
+  std::vector<const Shape*> shapes;
+  for (size_t i = 0; i < context.inputs.size(); ++i) shapes.push_back(&context.shape(i));
+  for (size_t i = 1; i < context.inputs.size(); ++i) need_same_dtype(context, 0, i);
+  math::refuse_mixed_dtypes(context);
   Shape out;
-  for (char c : f.out) out.push_back(sizes.at(c));
+  for (char c : f.result) out.push_back(size_of_letter(f, shapes, c));
   return {{out, context.dtype(0)}};
 }
 
@@ -87,24 +50,51 @@ Rule rule(const InferContext& context, std::span<const OutputMeta>) {
 
 #if DTORCH_WITH_KERNELS
 void kernel(KernelContext& context) {
-  at::Tensor out = at::einsum(context.attributes<EinsumAttrs>().formula, {input(context, 0), input(context, 1)});
-  set_output(context, 0, std::move(out));
+  std::vector<at::Tensor> operands;
+  for (size_t i = 0; i < context.num_inputs(); ++i) operands.push_back(input(context, i));
+  set_output(context, 0, at::native::einsum(context.attributes<EinsumAttrs>().formula, operands));
 }
 #endif
 
+// einsum of g and the operands but i gives the letters that they have; the others are expanded.
+Tensor gradient_of_operand(const GradientContext& context, const EinsumFormula& f, size_t i) {
+  EinsumFormula formula{{f.result}, {}};
+  std::vector<Tensor> operands = {context.grad_output(0)};
+  std::string present = f.result;
+  for (size_t k = 0; k < f.operands.size(); ++k) {
+    if (k == i) continue;
+    formula.operands.push_back(f.operands[k]);
+    operands.push_back(context.input(k));
+    present += f.operands[k];
+  }
+  const std::string& own = f.operands[i];
+  std::vector<int64_t> missing;
+  for (size_t d = 0; d < own.size(); ++d) {
+    if (present.find(own[d]) == std::string::npos) {
+      missing.push_back(static_cast<int64_t>(d));
+    } else {
+      formula.result.push_back(own[d]);
+    }
+  }
+  Tensor gradient = einsum(formula.str(), operands);
+  if (missing.empty()) return gradient;
+  const TensorMeta& meta = context.input_meta(i);
+  for (int64_t d : missing) gradient = unsqueeze(gradient, d);
+  return math::place_gradient(expand(gradient, {meta.global_shape.begin(), meta.global_shape.end()}), meta);
+}
+
 std::vector<Tensor> gradient(const GradientContext& context) {
-  const Where where = Where::current();
-  const Formula f = parse(context.attributes<EinsumAttrs>().formula);
-  const Tensor& g = context.grad_output(0);
-  std::vector<Tensor> out(2);
-  if (context.needs_grad(0)) out[0] = einsum(f.out + "," + f.b + "->" + f.a, g, context.input(1), where);
-  if (context.needs_grad(1)) out[1] = einsum(f.out + "," + f.a + "->" + f.b, g, context.input(0), where);
-  return out;
+  const EinsumFormula f = split_formula(context.attributes<EinsumAttrs>().formula);
+  std::vector<Tensor> gradients(context.num_inputs());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (context.needs_grad(i)) gradients[i] = gradient_of_operand(context, f, i);
+  }
+  return gradients;
 }
 
 std::vector<Sample> samples() {
-  auto call = [](const char* formula) {
-    return [formula](const std::vector<Tensor>& in) { return std::vector<Tensor>{einsum(formula, in[0], in[1])}; };
+  const auto call = [](const char* formula) {
+    return [formula](const std::vector<Tensor>& in) { return std::vector<Tensor>{einsum(formula, in)}; };
   };
   return {{.name = "heads out of a projection",
            .inputs = {{{3, 5, 4}, kFloat64}, {{3, 2, 4}, kFloat64}},
@@ -113,13 +103,50 @@ std::vector<Sample> samples() {
           {.name = "heads into a projection",
            .inputs = {{{3, 5, 1, 2}, kFloat64}, {{4, 5, 2}, kFloat64}},
            .call = call("bhtk,dhk->btd"),
-           .tolerance = 1e-11}};
+           .tolerance = 1e-11},
+          {.name = "three operands, one letter in one operand only",
+           .inputs = {{{5, 2}, kFloat64}, {{2, 3}, kFloat64}, {{3, 4}, kFloat64}},
+           .call = call("ij,jk,kl->i"),
+           .tolerance = 1e-11},
+          {.name = "one operand, implied result, integers",
+           .inputs = {{{5, 3}, kInt64, SampleFill::kIota, 0, false}},
+           .call = call("ba")},
+          {.name = "sum of all", .inputs = {{{5, 3}, kFloat64}}, .call = call("ij->"), .tolerance = 1e-11},
+          {.name = "dots and broadcasting",
+           .inputs = {{{5, 1, 3}, kFloat64}, {{2, 3}, kFloat64}},
+           .call = call("...i,...i->..."),
+           .tolerance = 1e-11},
+          {.name = "diagonal", .inputs = {{{5, 5}}, {{5, 2}}}, .call = call("ii,ij->ij")}};
+}
+
+// x with the diagonal of two dims that have one letter as its last dim.
+void take_diagonals(std::string* letters, Tensor* x, const Where& where) {
+  for (size_t i = 0; i < letters->size();) {
+    const char letter = (*letters)[i];
+    const size_t again = letters->find(letter, i + 1);
+    if (again == std::string::npos) {
+      ++i;
+      continue;
+    }
+    const Shape& shape = x->shape();
+    if (shape[static_cast<int64_t>(i)] != shape[static_cast<int64_t>(again)]) {
+      throw at_line(
+          ShapeError(std::string("[einsum] letter '") + letter + "' is " +
+                     std::to_string(shape[static_cast<int64_t>(i)]) + " and " +
+                     std::to_string(shape[static_cast<int64_t>(again)]) + " in one operand of shape " + shape.str()),
+          where);
+    }
+    *x = diagonal(*x, 0, static_cast<int64_t>(i), static_cast<int64_t>(again), where);
+    letters->erase(again, 1);
+    letters->erase(i, 1);
+    letters->push_back(letter);
+  }
 }
 
 }  // namespace
 
 constinit OperatorDef einsum_op = {.name = "einsum",
-                                   .signature = "einsum(formula, a, b) -> Tensor",
+                                   .signature = "einsum(formula, operands) -> Tensor",
                                    .attributes = attribute_codec<EinsumAttrs>(),
                                    .infer = infer,
                                    .rule = rule,
@@ -128,12 +155,36 @@ constinit OperatorDef einsum_op = {.name = "einsum",
                                    .samples = samples,
                                    .linear_in = "each"};
 
-Tensor einsum(const std::string& formula, const Tensor& a, const Tensor& b, Where where) {
-  EinsumAttrs attributes;
-  for (char c : formula) {
-    if (c != ' ') attributes.formula.push_back(c);
+Tensor einsum(const std::string& text, const std::vector<Tensor>& operands, Where where) {
+  std::vector<Tensor> inputs = operands;
+  std::vector<const Shape*> shapes;
+  for (const Tensor& x : inputs) shapes.push_back(&x.shape());
+  EinsumFormula formula;
+  try {
+    formula = read_formula(text, shapes);
+    for (const std::string& letters : formula.operands) {
+      for (char letter : letters) size_of_letter(formula, shapes, letter);
+    }
+  } catch (const ShapeError& error) {
+    throw at_line(error, where);
+  } catch (const UserError& error) {
+    throw at_line(error, where);
   }
-  return record(einsum_op, attributes, {&a, &b}, where);
+  const EinsumFormula given = formula;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::string& letters = formula.operands[i];
+    take_diagonals(&letters, &inputs[i], where);
+    for (size_t d = letters.size(); d-- > 0;) {
+      const auto dim = static_cast<int64_t>(d);
+      if (inputs[i].shape()[dim] != 1 || size_of_letter(given, shapes, letters[d]) == 1) continue;
+      inputs[i] = squeeze(inputs[i], dim, where);
+      letters.erase(d, 1);
+    }
+  }
+  return std::move(record_list(einsum_op, EinsumAttrs{formula.str()}, inputs, 1, where)[0]);
+}
+Tensor einsum(const std::string& formula, const Tensor& a, const Tensor& b, Where where) {
+  return einsum(formula, {a, b}, where);
 }
 
 }  // namespace dtorch

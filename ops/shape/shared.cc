@@ -1,12 +1,15 @@
 // Rules that the shape operators share, and the room's list.
 #include "ops/move/combine.h"
-#include "ops/shape/operators.h"
+#include "ops/shape/composed.h"
 
 namespace dtorch {
 
 std::vector<OperatorDef*> shape_operators() {
-  return {&reshape_op, &permute_op,        &unsqueeze_op, &squeeze_op, &expand_op, &contiguous_op,
-          &slice_op,   &slice_gradient_op, &cat_op,       &split_op,   &chunk_op};
+  std::vector<OperatorDef*> operators = {&reshape_op, &permute_op,    &unsqueeze_op, &squeeze_op,
+                                         &expand_op,  &contiguous_op, &slice_op,     &slice_gradient_op,
+                                         &cat_op,     &split_op,      &chunk_op};
+  for (OperatorDef* op : rearranging_operators()) operators.push_back(op);
+  return operators;
 }
 
 namespace shaping {
