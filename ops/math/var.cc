@@ -13,6 +13,7 @@
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/empty.h>
 #include <ATen/ops/std_cpu_dispatch.h>
 #include <ATen/ops/std_mean_cpu_dispatch.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
@@ -108,6 +109,12 @@ void var_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<VarAttrs>();
   const at::Tensor& x = input(context, 0);
   const bool keepdim = attributes.keepdim;
+  if (context.output_box(0).empty()) {  // no rows: ATen would warn of too few elements
+    for (size_t i = 0; i < context.num_outputs(); ++i) {
+      set_output(context, i, at::empty(output_sizes(context, i), x.options()));
+    }
+    return;
+  }
   const std::optional<at::Scalar> correction = attributes.correction;
   at::OptionalIntArrayRef dims = attributes.dims;
   if (attributes.dims.size() == static_cast<size_t>(x.dim())) dims = std::nullopt;
