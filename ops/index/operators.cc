@@ -3,6 +3,12 @@
 
 namespace dtorch {
 
-std::vector<OperatorDef*> index_operators() { return {}; }
+extern OperatorDef sort_op, argsort_op, msort_op, topk_op, topk_of_candidates_op, kthvalue_op;
+extern OperatorDef searchsorted_op, bucketize_op, bincount_op, histc_op;
+
+std::vector<OperatorDef*> index_operators() {
+  return {&sort_op,     &argsort_op,      &msort_op,     &topk_op,     &topk_of_candidates_op,
+          &kthvalue_op, &searchsorted_op, &bucketize_op, &bincount_op, &histc_op};
+}
 
 }  // namespace dtorch

@@ -51,14 +51,15 @@ Rule amax_rule(const InferContext& context, std::span<const OutputMeta>) {
 std::vector<Tensor> amax_gradient(const GradientContext& context) {
   const TensorMeta& meta = context.input_meta(0);
   const auto& attributes = context.attributes<ExtremeAttrs>();
-  Tensor g = context.grad_output(0), best = context.output(0);
+  // Where the extremes of parts are pending, an element is compared as what it is: the extreme of its parts.
+  Tensor g = context.grad_output(0), best = context.output(0).reduced();
   if (!attributes.keepdim) {
     for (int64_t d : attributes.dims) {
       g = unsqueeze(g, d);
       best = unsqueeze(best, d);
     }
   }
-  const Tensor x = context.input(0);
+  const Tensor x = context.input(0).reduced();
   // Both NaN counts as equal.
   const Tensor equal = logical_or(eq(x, best), ne(x, x));
   const Tensor count = sum(to(equal, meta.dtype), attributes.dims, /*keepdim=*/true);

@@ -15,6 +15,10 @@ extern OperatorDef cast_op, where_op, minimum_op, maximum_op, clamp_op, pow_op, 
 extern OperatorDef matmul_op, linear_op, contract_leading_op;
 extern OperatorDef sum_op, mean_op, amax_op, amin_op, max_dim_op, argmax_op, arg_candidates_op, arg_combine_op,
     scatter_one_op;
+extern OperatorDef prod_op, any_op, all_op, aminmax_op, var_op, std_op, var_mean_op, std_mean_op, squared_deviations_op,
+    vector_norm_op, dist_op, logsumexp_op, nansum_op, nanmean_op, count_nonzero_op;
+extern OperatorDef cumsum_op, cumprod_op, logcumsumexp_op, scan_totals_op, scan_shifted_op, scan_gradient_op, cummax_op,
+    cummin_op, extreme_totals_op, extreme_shifted_op, diff_op, scatter_along_op;
 
 namespace {
 std::vector<OperatorDef*> basic_operators() {
@@ -76,7 +80,34 @@ std::vector<OperatorDef*> basic_operators() {
           &argmax_op,
           &arg_candidates_op,
           &arg_combine_op,
-          &scatter_one_op};
+          &scatter_one_op,
+          &prod_op,
+          &any_op,
+          &all_op,
+          &aminmax_op,
+          &var_op,
+          &std_op,
+          &var_mean_op,
+          &std_mean_op,
+          &squared_deviations_op,
+          &vector_norm_op,
+          &dist_op,
+          &logsumexp_op,
+          &nansum_op,
+          &nanmean_op,
+          &count_nonzero_op,
+          &cumsum_op,
+          &cumprod_op,
+          &logcumsumexp_op,
+          &scan_totals_op,
+          &scan_shifted_op,
+          &scan_gradient_op,
+          &cummax_op,
+          &cummin_op,
+          &extreme_totals_op,
+          &extreme_shifted_op,
+          &diff_op,
+          &scatter_along_op};
 }
 }  // namespace
 
