@@ -1,8 +1,9 @@
 // binary_cross_entropy = -(target log(input) + (1 - target) log(1 - input)) with logarithms clamped at -100;
 // binary_cross_entropy_with_logits(input, target[, pos_weight]) = (1 - target) input - (1 + (pos_weight - 1) target)
 // log(sigmoid(input)); soft_margin_loss = log(1 + exp(-target input)). The kernels are LibTorch's own for the losses
-// of elements; a weight is multiplied in, then they are reduced, so that a Partial weight passes (linear). Other inputs:
-// same on every dim, with broadcasting, no Partial. Gradients: g times the derivatives, by elementwise operators.
+// of elements; a weight is multiplied in, then they are reduced, so that a Partial weight passes (linear). Other
+// inputs: same on every dim, with broadcasting, no Partial. Gradients: g times the derivatives, by elementwise
+// operators.
 #include "ops/loss/operators.h"
 #include "ops/math/operators.h"
 
@@ -114,9 +115,8 @@ std::vector<Sample> bce_samples() {
 std::vector<Sample> logits_samples() {
   auto call = [](Reduction reduction, bool with_weight) {
     return [=](const std::vector<Tensor>& in) {
-      return std::vector<Tensor>{binary_cross_entropy_with_logits(in[0], in[1], with_weight ? in[2] : Tensor(),
-                                                                  reduction,
-                                                                  in.size() > 2 && !with_weight ? in[2] : Tensor())};
+      return std::vector<Tensor>{binary_cross_entropy_with_logits(
+          in[0], in[1], with_weight ? in[2] : Tensor(), reduction, in.size() > 2 && !with_weight ? in[2] : Tensor())};
     };
   };
   const SampleInput target{{5, 3}, kFloat32, SampleFill::kUnit}, wide{{5, 3}, kFloat64, SampleFill::kUnit};

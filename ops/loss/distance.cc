@@ -1,7 +1,7 @@
-// mse_loss = (input - target)^2 and l1_loss = |input - target| (compositions), smooth_l1_loss and huber_loss (kernels of
-// LibTorch's own for the losses of elements, then a sum or mean). Layouts: same on every dim, with broadcasting; what
-// is sharded is combined by the reduction. No Partial input: none is linear. Gradients of the kernels: g clamp((input -
-// target) / beta, -1, 1) and g clamp(input - target, -delta, delta); target: its negative.
+// mse_loss = (input - target)^2 and l1_loss = |input - target| (compositions), smooth_l1_loss and huber_loss (kernels
+// of LibTorch's own for the losses of elements, then a sum or mean). Layouts: same on every dim, with broadcasting;
+// what is sharded is combined by the reduction. No Partial input: none is linear. Gradients of the kernels: g
+// clamp((input - target) / beta, -1, 1) and g clamp(input - target, -delta, delta); target: its negative.
 #include "ops/loss/operators.h"
 #include "ops/math/operators.h"
 #include "runtime/client/call_error.h"
@@ -64,8 +64,9 @@ void huber_kernel(KernelContext& context) {
 
 template <auto kFunction>
 std::vector<Sample> distance_samples() {
-  return pair_samples([](const Tensor& a, const Tensor& b, Reduction r) { return kFunction(a, b, r, Where::current()); },
-                      SampleFill::kNormal, SampleFill::kPositive);
+  return pair_samples(
+      [](const Tensor& a, const Tensor& b, Reduction r) { return kFunction(a, b, r, Where::current()); },
+      SampleFill::kNormal, SampleFill::kPositive);
 }
 template <auto kFunction>
 std::vector<Sample> knee_samples() {

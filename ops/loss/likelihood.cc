@@ -1,7 +1,7 @@
-// kl_div = target (log(target) - input), 0 where target is 0, or exp(target) (target - input) with log_target: LibTorch's
-// own for the losses of elements. gaussian_nll_loss = (log(var) + (input - target)^2 / var) / 2 and poisson_nll_loss =
-// exp(input) - target input are compositions. Layouts: same on every dim, with broadcasting; what is sharded is
-// combined by the reduction. No Partial input: none is linear.
+// kl_div = target (log(target) - input), 0 where target is 0, or exp(target) (target - input) with log_target:
+// LibTorch's own for the losses of elements. gaussian_nll_loss = (log(var) + (input - target)^2 / var) / 2 and
+// poisson_nll_loss = exp(input) - target input are compositions. Layouts: same on every dim, with broadcasting; what is
+// sharded is combined by the reduction. No Partial input: none is linear.
 #include <cmath>
 #include <numbers>
 
@@ -83,12 +83,12 @@ Tensor poisson_call(const Tensor& input, const Tensor& target, Reduction reducti
 }
 std::vector<Sample> poisson_samples() {
   std::vector<Sample> samples = pair_samples(poisson_call<true, false>, SampleFill::kNormal, SampleFill::kPositive);
-  samples.push_back({.name = "counts, full",
-                     .inputs = {{{5, 3}, kFloat64, SampleFill::kPositive},
-                                {{5, 3}, kFloat64, SampleFill::kPositive, 0, false}},
-                     .call = [](const std::vector<Tensor>& in) {
-                       return std::vector<Tensor>{poisson_call<false, true>(in[0], in[1], Reduction::kSum)};
-                     }});
+  samples.push_back(
+      {.name = "counts, full",
+       .inputs = {{{5, 3}, kFloat64, SampleFill::kPositive}, {{5, 3}, kFloat64, SampleFill::kPositive, 0, false}},
+       .call = [](const std::vector<Tensor>& in) {
+         return std::vector<Tensor>{poisson_call<false, true>(in[0], in[1], Reduction::kSum)};
+       }});
   return samples;
 }
 

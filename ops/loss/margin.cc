@@ -13,9 +13,7 @@ Tensor signs(const Tensor& x) { return where(gt(x, 0), ones_like(x), full_like(x
 
 std::vector<Sample> hinge_samples() {
   std::vector<Sample> samples = pair_samples(
-      [](const Tensor& x, const Tensor& target, Reduction r) {
-        return hinge_embedding_loss(x, signs(target), 0.8, r);
-      },
+      [](const Tensor& x, const Tensor& target, Reduction r) { return hinge_embedding_loss(x, signs(target), 0.8, r); },
       SampleFill::kNormal, SampleFill::kNormal);
   for (Sample& sample : samples) sample.inputs[1].differentiable = false;
   return samples;
@@ -49,8 +47,8 @@ Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, double ma
                             Where place) {
   SourceScope scope(place);
   const Tensor below = clamp(sub(margin, input, place), 0.0, {}, place);
-  const Tensor losses = add(where(ne(target, 1, place), below, 0.0, place),
-                            where(ne(target, -1, place), input, 0.0, place), place);
+  const Tensor losses =
+      add(where(ne(target, 1, place), below, 0.0, place), where(ne(target, -1, place), input, 0.0, place), place);
   return reduced_loss(losses, reduction, place);
 }
 

@@ -97,11 +97,10 @@ void grad_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<MarginAttrs>();
   const Operands operands(context, 1);
   set_output(context, 0,
-             operands.targets.numel() == 0
-                 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
-                 : at::native::multi_margin_loss_cpu_backward(input(context, 0).contiguous(), operands.input_part,
-                                                              operands.targets, attributes.p, attributes.margin,
-                                                              operands.weight, kNoReduction));
+             operands.targets.numel() == 0 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
+                                           : at::native::multi_margin_loss_cpu_backward(
+                                                 input(context, 0).contiguous(), operands.input_part, operands.targets,
+                                                 attributes.p, attributes.margin, operands.weight, kNoReduction));
 }
 #endif
 
@@ -118,8 +117,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 std::vector<Sample> samples() {
   auto call = [](int64_t p, Reduction reduction) {
     return [=](const std::vector<Tensor>& in) {
-      return std::vector<Tensor>{
-          multi_margin_loss(in[0], in[1], p, 0.8, in.size() > 2 ? in[2] : Tensor(), reduction)};
+      return std::vector<Tensor>{multi_margin_loss(in[0], in[1], p, 0.8, in.size() > 2 ? in[2] : Tensor(), reduction)};
     };
   };
   const SampleInput ids{{5}, kInt64, SampleFill::kIndices, 3, false}, one{{1}, kInt64, SampleFill::kIndices, 4, false};

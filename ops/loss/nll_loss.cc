@@ -208,9 +208,8 @@ void total_kernel(KernelContext& context) {
   if (classes.targets.numel() > 0 && classes.inner * classes.targets.numel() > 0) {
     const int64_t dim = context.attributes<ClassAttrs>().class_dim;
     if (dim == x.dim() - 1) {
-      std::tie(total, total_weight) =
-          at::cpu::nll_loss_forward(x.view({-1, classes.count}), classes.targets.view({-1}), weight, kSumReduction,
-                                    classes.ignore_index);
+      std::tie(total, total_weight) = at::cpu::nll_loss_forward(x.view({-1, classes.count}), classes.targets.view({-1}),
+                                                                weight, kSumReduction, classes.ignore_index);
     } else {
       // As LibTorch does for any number of dims after the classes'.
       const int64_t outer = classes.targets.numel() / classes.inner;
@@ -276,8 +275,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 std::vector<Sample> samples() {
   auto call = [](Reduction reduction, int64_t ignore_index) {
     return [=](const std::vector<Tensor>& in) {
-      return std::vector<Tensor>{
-          nll_loss(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), ignore_index, reduction)};
+      return std::vector<Tensor>{nll_loss(in[0], in[1], in.size() > 2 ? in[2] : Tensor(), ignore_index, reduction)};
     };
   };
   const SampleInput ids{{5}, kInt64, SampleFill::kIndices, 3, false};
@@ -289,7 +287,9 @@ std::vector<Sample> samples() {
            .inputs = {{{2, 4, 3}, kFloat64}, grid},
            .call = call(Reduction::kSum, -100)},
           {.name = "rows, weight", .inputs = {{{5, 3}, kFloat64}, ids, weight}, .call = call(Reduction::kNone, 2)},
-          {.name = "one row", .inputs = {{{3}}, {{}, kInt64, SampleFill::kIndices, 3, false}}, .call = call(Reduction::kMean, -100)}};
+          {.name = "one row",
+           .inputs = {{{3}}, {{}, kInt64, SampleFill::kIndices, 3, false}},
+           .call = call(Reduction::kMean, -100)}};
 }
 
 Tensor record_class(const OperatorDef& op, const ClassAttrs& attributes, const Tensor& x, const Tensor& target,
@@ -318,8 +318,7 @@ Tensor total_target_weight(const NllCall& call, const Tensor& target, const Tens
   return masked_fill(total, eq(total, 0, place), 1.0, place);
 }
 
-Tensor nll(const NllCall& call, const Tensor& x, const Tensor& target, const Tensor& given_weight,
-           const Where& place) {
+Tensor nll(const NllCall& call, const Tensor& x, const Tensor& target, const Tensor& given_weight, const Where& place) {
   SourceScope scope(place);
   // The mean divides by the weights: it isn't linear in them.
   const bool whole = given_weight.defined() && call.reduction == Reduction::kMean;

@@ -50,8 +50,7 @@ Tensor combined(const char* op, std::initializer_list<const Tensor*> inputs, con
   for (int64_t axis = 0; axis < placements.size(); ++axis) {
     if (!placements[axis].is_partial()) continue;
     bool was_pending = false;
-    for (const Tensor* input : inputs)
-      was_pending |= input->defined() && input->layout().placement(axis).is_partial();
+    for (const Tensor* input : inputs) was_pending |= input->defined() && input->layout().placement(axis).is_partial();
     if (!was_pending) placements[axis] = Replicate();
   }
   const Layout layout = result.layout().with_placements(placements, result.ndim());

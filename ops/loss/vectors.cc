@@ -13,7 +13,8 @@ namespace loss {
 
 Tensor p_norm(const Tensor& x, double p, int64_t dim, bool keepdim, const Where& place) {
   if (p == 1) return sum(abs(x, place), {dim}, keepdim, {}, place);
-  if (std::isinf(p)) return p > 0 ? amax(abs(x, place), {dim}, keepdim, place) : amin(abs(x, place), {dim}, keepdim, place);
+  if (std::isinf(p))
+    return p > 0 ? amax(abs(x, place), {dim}, keepdim, place) : amin(abs(x, place), {dim}, keepdim, place);
   if (p == 0) return sum(to(ne(x, 0, place), x.dtype(), place), {dim}, keepdim, {}, place);
   const Tensor powers = p == 2 ? square(x, place) : pow(abs(x, place), p, place);
   const Tensor total = sum(powers, {dim}, keepdim, {}, place);
@@ -56,9 +57,10 @@ std::vector<Sample> distance_samples() {
       return std::vector<Tensor>{pairwise_distance(in[0], in[1], p, 1e-6, keepdim)};
     };
   };
-  return {{.name = "uneven", .inputs = {{{5, 3}}, {{5, 3}}}, .call = call(2, false)},
-          {.name = "p = 1, broadcast", .inputs = {{{5, 3}, kFloat64}, {{3}, kFloat64}}, .call = call(1, true)},
-          {.name = "p = 3, a dim of size 1", .inputs = {{{1, 4}, kFloat64}, {{1, 4}, kFloat64}}, .call = call(3, false)}};
+  return {
+      {.name = "uneven", .inputs = {{{5, 3}}, {{5, 3}}}, .call = call(2, false)},
+      {.name = "p = 1, broadcast", .inputs = {{{5, 3}, kFloat64}, {{3}, kFloat64}}, .call = call(1, true)},
+      {.name = "p = 3, a dim of size 1", .inputs = {{{1, 4}, kFloat64}, {{1, 4}, kFloat64}}, .call = call(3, false)}};
 }
 std::vector<Sample> cosine_embedding_samples() {
   auto call = [](Reduction reduction) {
@@ -66,7 +68,8 @@ std::vector<Sample> cosine_embedding_samples() {
       return std::vector<Tensor>{cosine_embedding_loss(in[0], in[1], signs(in[2]), 0.1, reduction)};
     };
   };
-  const SampleInput target{{5}, kFloat64, SampleFill::kNormal, 0, false}, one{{1}, kFloat32, SampleFill::kNormal, 0, false};
+  const SampleInput target{{5}, kFloat64, SampleFill::kNormal, 0, false},
+      one{{1}, kFloat32, SampleFill::kNormal, 0, false};
   return {{.name = "mean, uneven",
            .inputs = {{{5, 3}, kFloat64}, {{5, 3}, kFloat64}, target},
            .call = call(Reduction::kMean)},
@@ -143,14 +146,14 @@ Tensor cosine_embedding_loss(const Tensor& input1, const Tensor& input2, const T
   SourceScope scope(place);
   const int64_t dim = target.ndim();
   if (dim > 1 || input1.ndim() != dim + 1 || input2.ndim() != dim + 1) {
-    throw at_line(ShapeError("[cosine_embedding_loss] inputs " + input1.shape().str() + " and " +
-                             input2.shape().str() + " with target " + target.shape().str() +
-                             ", expected [N, D] with [N], or [D] with []"),
+    throw at_line(ShapeError("[cosine_embedding_loss] inputs " + input1.shape().str() + " and " + input2.shape().str() +
+                             " with target " + target.shape().str() + ", expected [N, D] with [N], or [D] with []"),
                   place);
   }
   constexpr double kEpsilon = 1e-12;  // PyTorch's
   const auto dot = [&](const Tensor& a, const Tensor& b) { return sum(mul(a, b, place), {dim}, false, {}, place); };
-  const Tensor squares1 = add(dot(input1, input1), kEpsilon, place), squares2 = add(dot(input2, input2), kEpsilon, place);
+  const Tensor squares1 = add(dot(input1, input1), kEpsilon, place),
+               squares2 = add(dot(input2, input2), kEpsilon, place);
   const Tensor cosine = div(dot(input1, input2), sqrt(mul(squares1, squares2, place), place), place);
   const Tensor near = where(eq(target, 1, place), sub(1, cosine, place), 0.0, place);
   const Tensor far = clamp(sub(cosine, margin, place), 0.0, {}, place);
