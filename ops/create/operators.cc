@@ -6,7 +6,9 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> create_operators() {
-  return {&full_op, &arange_op, &eye_op, &rand_op, &randn_op, &randint_op, &from_host_op};
+  return {&full_op,        &arange_op,    &eye_op,       &rand_op,    &randn_op,       &randint_op, &from_host_op,
+          &linspace_op,    &logspace_op,  &normal_op,    &uniform_op, &exponential_op, &gumbel_op,  &randperm_op,
+          &bernoulli_p_op, &bernoulli_op, &normal_of_op, &poisson_op, &multinomial_op};
 }
 
 namespace create {

@@ -10,6 +10,8 @@ namespace dtorch {
 
 std::vector<OperatorDef*> create_operators();
 extern OperatorDef full_op, arange_op, eye_op, rand_op, randn_op, randint_op, from_host_op;
+extern OperatorDef linspace_op, logspace_op, normal_op, uniform_op, exponential_op, gumbel_op, randperm_op,
+    bernoulli_p_op, bernoulli_op, normal_of_op, poisson_op, multinomial_op;
 
 namespace create {
 

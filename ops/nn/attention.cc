@@ -1,45 +1,25 @@
 // scaled_dot_product_attention(q [B, H, T, D], k, v [B, KV, S, D]) = softmax(q k^T scale [+ causal mask]) v, query head
-// j with key/value head floor(j KV / H), by global head numbers. Shard(0) everywhere; q, k and v Shard(1) where both
-// split on the same groups; or q Shard(1) with k and v Replicate (their gradients are then Partial). The second output
-// is the log-sum-exp of each row, for the gradient. Gradient linear in g.
+// j with key/value head floor(j KV / H), by global head numbers; with a mask or dropout: attention_masked.cc. Shard(0)
+// everywhere; q, k and v Shard(1) where both split on the same groups; or q Shard(1) with k and v Replicate (their
+// gradients are then Partial); q Shard(2) with whole keys; v's width Shard(3) with q and k whole. Linear in v. The
+// second output is the log-sum-exp of each row, for the gradient. Gradient linear in g.
 #include <algorithm>
 #include <cmath>
 
-#include "ops/nn/operators.h"
+#include "ops/nn/attention.h"
+#include "ops/nn/attention_masked.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/triu.h>
-#include <ATen/ops/zeros.h>
-
-#include <limits>
-
-#include "dtorch/kernel.h"
 #endif
 
 namespace dtorch {
-namespace {
+namespace attention {
 
 using namespace nn_ops;
 
-struct AttentionAttrs {
-  bool is_causal = false;
-  double scale = 1.0;
-  template <class V>
-  void fields(V& v) {
-    v("is_causal", is_causal);
-    v("scale", scale);
-  }
-};
-
-constexpr int16_t kBatch = 1, kHeads = 2, kQueries = 3, kWidth = 4, kKeys = 5;
-
-void check(const InferContext& context, size_t q_at) {
+void check_operands(const InferContext& context, size_t q_at) {
   const Shape &q = context.shape(q_at), &k = context.shape(q_at + 1), &v = context.shape(q_at + 2);
   auto shapes = [&] { return "q " + q.str() + ", k " + k.str() + ", v " + v.str(); };
   if (q.ndim() != 4 || k.ndim() != 4 || v.ndim() != 4) {
@@ -59,62 +39,36 @@ void check(const InferContext& context, size_t q_at) {
 
 DType sum_dtype(DType dtype) { return dtype == kFloat64 ? kFloat64 : kFloat32; }
 
-std::vector<OutputMeta> infer(const InferContext& context) {
-  check(context, 0);
-  const Shape& q = context.shape(0);
-  return {{q, context.dtype(0)}, {Shape{q[0], q[1], q[2]}, sum_dtype(context.dtype(0))}};
-}
-
 // Devices along all axes that split dim 1 of k.
-int64_t parts_of_heads(const TensorMeta& meta) {
+static int64_t parts_of_heads(const TensorMeta& meta) {
   int64_t parts = 1;
   for (int8_t axis : meta.layout.axes_of_dim(1)) parts *= meta.layout.mesh().shape()[axis];
   return parts;
 }
 
-// Letters of k and v: their heads pair with q's when all of them can be split on the same groups, else they are whole.
 // Where no heads are split yet, they pair only if that holds on any axis, so that what the matcher then suggests is
 // legal.
-Letters key_letters(const InferContext& context, size_t k_at) {
+Letters key_letters(const InferContext& context, size_t k_at, int16_t width) {
   const TensorMeta& k = *context.inputs[k_at];
   const int64_t q_parts = parts_of_heads(*context.inputs[k_at - 1]);
   const int64_t kv_parts = std::max(parts_of_heads(k), parts_of_heads(*context.inputs[k_at + 1]));
   const int64_t parts = q_parts == 1 && kv_parts == 1 ? k.layout.mesh().num_devices() : std::max(q_parts, kv_parts);
   const bool same_groups = k.global_shape[1] % parts == 0;
   const bool paired = kv_parts > 1 || q_parts == 1;
-  return {kBatch, same_groups && paired ? kHeads : kNoLetter, kKeys, kWidth};
-}
-
-constexpr int16_t kBlocked[] = {kQueries, kWidth, kKeys};
-
-Rule rule(const InferContext& context, std::span<const OutputMeta>) {
-  const Letters k = key_letters(context, 1);
-  return rule_of({{kBatch, kHeads, kQueries, kWidth}, k, k},
-                 {{kBatch, kHeads, kQueries, kWidth}, {kBatch, kHeads, kQueries}}, kBlocked);
-}
-
-// (g, q, k, v, out, lse) -> (dq, dk, dv)
-std::vector<OutputMeta> grad_infer(const InferContext& context) {
-  check(context, 1);
-  need_same_shape(context, 0, 1);
-  return {
-      {context.shape(1), context.dtype(1)}, {context.shape(2), context.dtype(1)}, {context.shape(3), context.dtype(1)}};
-}
-
-Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
-  const Letters k = key_letters(context, 2), q = {kBatch, kHeads, kQueries, kWidth};
-  return rule_of({q, q, k, k, q, {kBatch, kHeads, kQueries}}, {q, k, k}, kBlocked, {{0}});
+  return {kBatch, same_groups && paired ? kHeads : kNoLetter, kKeys, width};
 }
 
 #if DTORCH_WITH_KERNELS
-// Local key/value head of every local query head.
-std::vector<int64_t> head_map(const Box& q, const Box& k, int64_t num_heads, int64_t num_kv) {
+std::vector<int64_t> head_map(const KernelContext& context, size_t q_at) {
+  const Box &q = context.input_box(q_at), &k = context.input_box(q_at + 1);
+  const int64_t num_heads = context.input_meta(q_at).global_shape[1];
+  const int64_t num_kv = context.input_meta(q_at + 1).global_shape[1];
   std::vector<int64_t> map(static_cast<size_t>(q.size[1]));
   for (size_t j = 0; j < map.size(); ++j)
     map[j] = (q.offset[1] + static_cast<int64_t>(j)) * num_kv / num_heads - k.offset[1];
   return map;
 }
-bool is_identity(const std::vector<int64_t>& map, int64_t num_kv) {
+static bool is_identity(const std::vector<int64_t>& map, int64_t num_kv) {
   for (size_t j = 0; j < map.size(); ++j) {
     if (map[j] != static_cast<int64_t>(j)) return false;
   }
@@ -130,49 +84,114 @@ at::Tensor collapse_heads(const at::Tensor& dk, std::vector<int64_t>& map, at::I
   for (size_t j = 0; j < map.size(); ++j) out.select(1, map[j]).add_(dk.select(1, static_cast<int64_t>(j)));
   return out;
 }
-// The causal mask for T != S: query t sees keys 0 .. t + S - T.
-std::optional<at::Tensor> offset_mask(const AttentionAttrs& attributes, int64_t queries, int64_t keys,
-                                      const at::Tensor& like) {
-  if (!attributes.is_causal || queries == keys) return std::nullopt;
-  return at::triu(at::full({queries, keys}, -std::numeric_limits<double>::infinity(), like.options()),
-                  keys - queries + 1);
+at::Tensor causal_mask(const QueryPart& queries, int64_t keys, const at::Tensor& like) {
+  return at::triu(at::full({queries.count, keys}, -std::numeric_limits<double>::infinity(), like.options()),
+                  queries.first + keys - queries.total + 1);
+}
+at::Tensor widened(const at::Tensor& v, int64_t width) {
+  return v.size(3) == width ? v : at::constant_pad_nd(v, {0, width - v.size(3)});
+}
+#endif
+
+}  // namespace attention
+
+namespace {
+
+using namespace attention;
+using namespace nn_ops;
+
+struct AttentionAttrs {
+  bool is_causal = false;
+  double scale = 1.0;
+  template <class V>
+  void fields(V& v) {
+    v("is_causal", is_causal);
+    v("scale", scale);
+  }
+};
+
+std::vector<OutputMeta> infer(const InferContext& context) {
+  check_operands(context, 0);
+  const Shape& q = context.shape(0);
+  return {{q, context.dtype(0)}, {Shape{q[0], q[1], q[2]}, sum_dtype(context.dtype(0))}};
+}
+
+Rule rule(const InferContext& context, std::span<const OutputMeta>) {
+  Rule rule =
+      rule_of({{kBatch, kHeads, kQueries, kWidth}, key_letters(context, 1, kWidth), key_letters(context, 1, kValues)},
+              {{kBatch, kHeads, kQueries, kValues}, {kBatch, kHeads, kQueries}}, kBlocked);
+  // Every device that holds some of v's width has all of the log-sum-exp.
+  for (Row& row : rule.rows) {
+    if (row.outputs[1].is_partial()) row.outputs[1] = Replicate();
+  }
+  rule.rows.push_back({{Replicate(), Replicate(), Partial()}, {Partial(), Replicate()}});
+  return rule;
+}
+
+// (g, q, k, v, out, lse) -> (dq, dk, dv)
+std::vector<OutputMeta> grad_infer(const InferContext& context) {
+  check_operands(context, 1);
+  need_same_shape(context, 0, 1);
+  return {
+      {context.shape(1), context.dtype(1)}, {context.shape(2), context.dtype(1)}, {context.shape(3), context.dtype(1)}};
+}
+
+Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
+  const Letters k = key_letters(context, 2, kWidth), v = key_letters(context, 2, kValues);
+  const Letters q = {kBatch, kHeads, kQueries, kWidth}, out = {kBatch, kHeads, kQueries, kValues};
+  return rule_of({out, q, k, v, out, {kBatch, kHeads, kQueries}}, {q, k, v}, kBlocked, {{0}});
+}
+
+#if DTORCH_WITH_KERNELS
+struct Causality {
+  bool plain = false;
+  std::optional<at::Tensor> mask;
+};
+Causality causality(const KernelContext& context, size_t q_at, int64_t keys, const at::Tensor& like) {
+  if (!context.attributes<AttentionAttrs>().is_causal) return {};
+  const QueryPart queries(context, q_at);
+  if (queries.is_plain(keys)) return {true, {}};
+  return {false, causal_mask(queries, keys, like)};
 }
 
 void kernel(KernelContext& context) {
   const auto& attributes = context.attributes<AttentionAttrs>();
   const at::Tensor& q = input(context, 0);
-  std::vector<int64_t> map = head_map(context.input_box(0), context.input_box(1), context.input_meta(0).global_shape[1],
-                                      context.input_meta(1).global_shape[1]);
+  std::vector<int64_t> map = head_map(context, 0);
+  const int64_t width = input(context, 2).size(3);
   if (q.numel() == 0 || input(context, 1).size(2) == 0) {
-    set_output(context, 0, at::zeros(q.sizes(), q.options()));
+    set_output(context, 0, at::zeros(output_sizes(context, 0), q.options()));
     set_output(context, 1,
                at::zeros(output_sizes(context, 1), q.options().dtype(scalar_type(context.output_meta(1).dtype))));
     return;
   }
-  at::Tensor k = expand_heads(input(context, 1), map), v = expand_heads(input(context, 2), map);
-  const auto mask = offset_mask(attributes, q.size(2), k.size(2), q);
-  auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, attributes.is_causal && !mask, mask,
-                                                                    attributes.scale);
-  set_output(context, 0, std::move(out));
+  const at::Tensor k = expand_heads(input(context, 1), map);
+  const at::Tensor v = widened(expand_heads(input(context, 2), map), q.size(3));
+  const Causality causal = causality(context, 0, k.size(2), q);
+  auto [out, lse] =
+      at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal.plain, causal.mask, attributes.scale);
+  set_output(context, 0, out.narrow(3, 0, width));
   set_output(context, 1, std::move(lse));
 }
 
 void grad_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<AttentionAttrs>();
-  const at::Tensor &g = input(context, 0), &q = input(context, 1);
-  std::vector<int64_t> map = head_map(context.input_box(1), context.input_box(2), context.input_meta(1).global_shape[1],
-                                      context.input_meta(2).global_shape[1]);
+  const at::Tensor& q = input(context, 1);
+  std::vector<int64_t> map = head_map(context, 1);
+  const int64_t width = input(context, 3).size(3);
   if (q.numel() == 0 || input(context, 2).size(2) == 0) {
     for (size_t i = 0; i < 3; ++i) set_output(context, i, at::zeros(output_sizes(context, i), q.options()));
     return;
   }
-  at::Tensor k = expand_heads(input(context, 2), map), v = expand_heads(input(context, 3), map);
-  const auto mask = offset_mask(attributes, q.size(2), k.size(2), q);
+  const at::Tensor k = expand_heads(input(context, 2), map);
+  const auto wide = [&](size_t i) { return widened(input(context, i), q.size(3)); };
+  const at::Tensor v = widened(expand_heads(input(context, 3), map), q.size(3));
+  const Causality causal = causality(context, 1, k.size(2), q);
   auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      g, q, k, v, input(context, 4), input(context, 5), 0.0, attributes.is_causal && !mask, mask, attributes.scale);
+      wide(0), q, k, v, wide(4), input(context, 5), 0.0, causal.plain, causal.mask, attributes.scale);
   set_output(context, 0, std::move(dq));
   set_output(context, 1, collapse_heads(dk, map, output_sizes(context, 1)));
-  set_output(context, 2, collapse_heads(dv, map, output_sizes(context, 2)));
+  set_output(context, 2, collapse_heads(dv.narrow(3, 0, width), map, output_sizes(context, 2)));
 }
 #endif
 
@@ -211,6 +230,7 @@ constinit OperatorDef sdpa_op = {.name = "scaled_dot_product_attention",
                                  .kernel = DTORCH_KERNEL(kernel),
                                  .gradient = gradient,
                                  .samples = samples,
+                                 .linear_in = "v",
                                  .saved_outputs = 3};
 constinit OperatorDef sdpa_grad_op = {
     .name = "scaled_dot_product_attention_grad",
@@ -223,12 +243,12 @@ constinit OperatorDef sdpa_grad_op = {
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                     Where where) {
-  AttentionAttrs attributes{options.is_causal, 1.0};
-  if (options.scale) {
-    attributes.scale = *options.scale;
-  } else if (q.ndim() > 0 && q.shape().back() > 0) {
-    attributes.scale = 1.0 / std::sqrt(static_cast<double>(q.shape().back()));
+  double scale = options.scale.value_or(1.0);
+  if (!options.scale && q.ndim() > 0 && q.shape().back() > 0) {
+    scale = 1.0 / std::sqrt(static_cast<double>(q.shape().back()));
   }
+  if (options.attn_mask.defined() || options.dropout_p != 0) return masked_attention(q, k, v, options, scale, where);
+  const AttentionAttrs attributes{options.is_causal, scale};
   return record_many<2>(sdpa_op, attributes, {&q, &k, &v}, where)[0];
 }
 

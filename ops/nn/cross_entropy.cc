@@ -2,7 +2,7 @@
 // ignore_index, of the whole global batch. A composition with a gradient of its own: where V isn't sharded, one local
 // kernel gives the sum and each row's log-sum-exp; where it is, the row maximum, the sum of exponentials and the
 // target's logit are combined over the axis, [...] each. Gradient: (exp(logits - lse) - [target]) times the row's
-// weight, in logits' layout.
+// weight, in logits' layout. Class weights, label smoothing and probabilities as targets: cross_entropy_options.cc.
 #include <algorithm>
 
 #include "ops/math/functions.h"
@@ -56,15 +56,25 @@ void check(const InferContext& context) {
 
 Shape rows_of(const InferContext& context) { return Shape(context.shape(0).begin(), context.shape(0).end() - 1); }
 
+// Of a whole V: (the sum or each row's loss, each row's log-sum-exp).
+struct LossAttrs : TargetAttrs {
+  bool rows = false;
+  template <class V>
+  void fields(V& v) {
+    TargetAttrs::fields(v);
+    v("rows", rows);
+  }
+};
 std::vector<OutputMeta> sum_infer(const InferContext& context) {
   check(context);
   const DType dtype = row_dtype(context.dtype(0));
-  return {{Shape{}, dtype}, {rows_of(context), dtype}};
+  return {{context.attributes<LossAttrs>().rows ? rows_of(context) : Shape{}, dtype}, {rows_of(context), dtype}};
 }
 Rule sum_rule(const InferContext& context, std::span<const OutputMeta>) {
   const int64_t ndim = context.shape(0).ndim();
   const int16_t blocked[] = {static_cast<int16_t>(ndim)};
-  return rule_of({letters(ndim), letters(ndim - 1)}, {Letters{}, letters(ndim - 1)}, blocked);
+  const Letters loss = context.attributes<LossAttrs>().rows ? letters(ndim - 1) : Letters{};
+  return rule_of({letters(ndim), letters(ndim - 1)}, {loss, letters(ndim - 1)}, blocked);
 }
 
 std::vector<OutputMeta> row_infer(const InferContext& context) {
@@ -124,20 +134,23 @@ at::Tensor checked_targets(const at::Tensor& targets, int64_t ignore_index, int6
 }
 
 void sum_kernel(KernelContext& context) {
-  const int64_t ignore_index = context.attributes<TargetAttrs>().ignore_index;
+  const auto& attributes = context.attributes<LossAttrs>();
+  const int64_t ignore_index = attributes.ignore_index;
   at::Tensor logits = wide(input(context, 0));
   const int64_t vocab = logits.size(-1);
   at::Tensor targets = checked_targets(input(context, 1), ignore_index, vocab).view({-1});
   at::Tensor flat = logits.reshape({targets.numel(), vocab});
   if (flat.numel() == 0) {
-    set_output(context, 0, at::zeros({}, logits.options()));
+    set_output(context, 0, at::zeros(output_sizes(context, 0), logits.options()));
     set_output(context, 1, at::zeros(output_sizes(context, 1), logits.options()));
     return;
   }
   // nll of log_softmax, as PyTorch computes it.
   at::Tensor log_probs = at::log_softmax(flat, 1);
+  const int64_t reduction = attributes.rows ? 0 : 2;  // none or sum
   set_output(context, 0,
-             std::get<0>(at::nll_loss_forward(log_probs, targets, std::nullopt, /*reduction sum*/ 2, ignore_index)));
+             std::get<0>(at::nll_loss_forward(log_probs, targets, std::nullopt, reduction, ignore_index))
+                 .view(output_sizes(context, 0)));
   // lse = logits - log_probs in any column.
   set_output(context, 1, flat.select(1, 0).sub(log_probs.select(1, 0)).view(output_sizes(context, 1)));
 }
@@ -235,9 +248,10 @@ Rows forward(const Tensor& logits, const Tensor& targets, const TargetAttrs& att
   const int64_t last = logits.ndim() - 1;
   bool split = false;
   for (const Placement& p : logits.placements()) split |= p.is_shard(last);
-  if (!split && !want_rows) {
-    auto [loss_sum, lse] = record_many<2>(nll_sum_op, attributes, {&logits, &targets}, where);
-    return {loss_sum, Tensor(), lse};
+  if (!split) {
+    const LossAttrs loss_attributes{attributes, want_rows};
+    auto [loss, lse] = record_many<2>(nll_sum_op, loss_attributes, {&logits, &targets}, where);
+    return want_rows ? Rows{Tensor(), loss, lse} : Rows{loss, Tensor(), lse};
   }
   Tensor largest = record(row_max_op, NoAttrs{}, {&logits}, where).reduced(where);
   Tensor total = record(row_sumexp_op, NoAttrs{}, {&logits, &largest}, where).reduced(where);
@@ -254,22 +268,25 @@ std::vector<Sample> samples() {
   };
   SampleInput targets{{5}, kInt64, SampleFill::kIndices, 7, false},
       grid{{3, 1}, kInt64, SampleFill::kIndices, 6, false};
-  return {{.name = "mean, one class ignored, uneven",
-           .inputs = {{{5, 7}, kFloat64}, targets},
-           .call = call({.ignore_index = 3}),
-           .tolerance = 1e-11},
-          {.name = "sum", .inputs = {{{3, 1, 6}}, grid}, .call = call({.reduction = Reduction::kSum})},
-          {.name = "rows",
-           .inputs = {{{3, 1, 6}, kFloat64}, grid},
-           .call = call({.reduction = Reduction::kNone}),
-           .tolerance = 1e-11}};
+  std::vector<Sample> plain = {
+      {.name = "mean, one class ignored, uneven",
+       .inputs = {{{5, 7}, kFloat64}, targets},
+       .call = call({.ignore_index = 3}),
+       .tolerance = 1e-11},
+      {.name = "sum", .inputs = {{{3, 1, 6}}, grid}, .call = call({.reduction = Reduction::kSum})},
+      {.name = "rows",
+       .inputs = {{{3, 1, 6}, kFloat64}, grid},
+       .call = call({.reduction = Reduction::kNone}),
+       .tolerance = 1e-11}};
+  for (Sample& sample : cross_entropy_option_samples()) plain.push_back(std::move(sample));
+  return plain;
 }
 
 }  // namespace
 
 constinit OperatorDef nll_sum_op = {.name = "cross_entropy",
                                     .signature = "cross_entropy(logits, targets, ignore_index, reduction) -> Tensor",
-                                    .attributes = attribute_codec<TargetAttrs>(),
+                                    .attributes = attribute_codec<LossAttrs>(),
                                     .infer = sum_infer,
                                     .rule = sum_rule,
                                     .kernel = DTORCH_KERNEL(sum_kernel),
@@ -321,6 +338,9 @@ Tensor count_valid(const Tensor& targets, int64_t ignore_index, Where where) {
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options, Where where) {
   SourceScope scope(where);
+  if (options.weight.defined() || options.label_smoothing != 0 || is_floating(targets.dtype())) {
+    return cross_entropy_with_options(logits, targets, options, where);
+  }
   const TargetAttrs attributes{options.ignore_index};
   // A loss a row combines only over a sharded V; the sum and the mean over everything that is sharded.
   const bool rows_only = options.reduction == Reduction::kNone;

@@ -12,6 +12,20 @@ namespace dtorch {
 // exp(x) / sum(exp(x)) over `dim`, which must not be sharded.
 Tensor softmax(const Tensor& x, int64_t dim, Where where = Where::current());
 Tensor log_softmax(const Tensor& x, int64_t dim, Where where = Where::current());
+// Of x converted to `dtype` first.
+Tensor softmax(const Tensor& x, int64_t dim, DType dtype, Where where = Where::current());
+Tensor log_softmax(const Tensor& x, int64_t dim, DType dtype, Where where = Where::current());
+// softmax of -x.
+Tensor softmin(const Tensor& x, int64_t dim, Where where = Where::current());
+// softmax((logits + Gumbel noise) / tau); hard: its largest element as 1, the others 0, with the gradient of the soft
+// one. The noise is a function of (seed, call, global element number). `dim` must not be sharded.
+Tensor gumbel_softmax(const Tensor& logits, double tau = 1.0, bool hard = false, int64_t dim = -1,
+                      Where where = Where::current());
+// a sigmoid(b) with a and b the halves of x along `dim`, which must not be sharded.
+Tensor glu(const Tensor& x, int64_t dim = -1, Where where = Where::current());
+// x1 [..., I], x2 [..., J], weight [O, I, J], bias [O] or undefined -> sum over i, j of x1 weight x2, + bias [..., O].
+Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {},
+                Where where = Where::current());
 
 // Rows of weight [V, D] at ids [...] -> [..., D]. weight Shard(0) on an axis (vocabulary-parallel): each device looks
 // up its own rows and the result is summed over the axis (Replicate); Shard(1): result Shard(last). ids outside [0, V)
@@ -34,10 +48,15 @@ Tensor rotary_embedding(const Tensor& x, const RotaryOptions& options = {}, Wher
 
 // q [B, H, T, D], k and v [B, KV, S, D] -> [B, H, T, D]; query head j uses key/value head j * KV / H (H a multiple of
 // KV). Heads may be sharded: q, k and v Shard(1) when both split on the same groups, or q Shard(1) with k and v
-// Replicate.
+// Replicate. Queries may be sharded with whole k and v.
 struct AttentionOptions {
-  bool is_causal = false;            // query t sees keys 0 .. t + S - T
+  bool is_causal = false;            // query t sees keys 0 .. t + S - T; not together with attn_mask
   std::optional<double> scale = {};  // 1 / sqrt(D)
+  // Broadcastable to [B, H, T, S]: bool (true: the key is seen) or q's dtype (added to the scores; has a gradient).
+  // Rows that see no key are 0. S must not be sharded.
+  Tensor attn_mask = {};
+  // Of the weights of seen keys; the mask is a function of (seed, call, global element number in [B, H, T, S]).
+  double dropout_p = 0.0;
 };
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {}, Where where = Where::current());
@@ -47,9 +66,14 @@ enum class Reduction : uint8_t { kMean, kSum, kNone };
 // ignore_index, whatever the sharding; when all are ignored the loss is 0 (documented: PyTorch gives NaN). logits may
 // be sharded on V: only scalars a row travel. Targets outside [0, V) that aren't ignore_index are an error of the
 // kernel.
+//
+// weight [V] (it gets no gradient), label_smoothing in [0, 1] and targets of logits' shape (floating: probabilities,
+// averaged over rows) as in PyTorch, but for V being the last dim; they may be sharded on V too.
 struct CrossEntropyOptions {
   int64_t ignore_index = -100;
   Reduction reduction = Reduction::kMean;
+  Tensor weight = {};
+  double label_smoothing = 0.0;
 };
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options = {},
                      Where where = Where::current());
@@ -59,6 +83,15 @@ Tensor count_valid(const Tensor& targets, int64_t ignore_index = -100, Where whe
 // Zeroes elements with probability p and scales the others by 1 / (1 - p). The mask is a function of (seed, call,
 // global element index), bitwise the same on any layout. training = false: x itself.
 Tensor dropout(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
+
+// dropout of whole channels, of x [N, C, ...]: every element of a channel shares its fate.
+Tensor feature_dropout(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
+// x [N, C, L] or [C, L]; x [N, C, H, W]; x [N, C, D, H, W] or [C, D, H, W].
+Tensor dropout1d(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
+Tensor dropout2d(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
+Tensor dropout3d(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
+// Dropped elements get SELU's lower limit, then all are scaled and shifted so that mean and variance are kept.
+Tensor alpha_dropout(const Tensor& x, double p = 0.5, bool training = true, Where where = Where::current());
 
 // Contraction of two tensors, e.g. einsum("btd,hkd->bhtk", x, w); every letter at most once in an operand. Sharding a
 // contracted letter gives Partial(sum).

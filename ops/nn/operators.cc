@@ -13,7 +13,10 @@ std::vector<OperatorDef*> nn_operators() {
           &nll_sum_op,          &row_max_op,          &row_sumexp_op,
           &row_pick_op,         &row_loss_op,         &cross_entropy_grad_op,
           &count_valid_op,      &adamw_step_op,       &sgd_step_op,
-          &sum_of_squares_op,   &scale_all_op};
+          &sum_of_squares_op,   &scale_all_op,        &masked_sdpa_op,
+          &masked_sdpa_grad_op, &softmin_op,          &glu_op,
+          &add_gumbel_op,       &gumbel_softmax_op,   &categorical_op,
+          &bilinear_op,         &feature_dropout_op,  &alpha_dropout_op};
 }
 
 namespace nn_ops {

@@ -16,6 +16,8 @@ extern OperatorDef rms_norm_op, rms_norm_grad_op, layer_norm_op, layer_norm_grad
 extern OperatorDef rotary_embedding_op, sdpa_op, sdpa_grad_op, einsum_op, dropout_op;
 extern OperatorDef nll_sum_op, row_max_op, row_sumexp_op, row_pick_op, row_loss_op, cross_entropy_grad_op,
     count_valid_op;
+extern OperatorDef masked_sdpa_op, masked_sdpa_grad_op, softmin_op, glu_op, add_gumbel_op, gumbel_softmax_op,
+    categorical_op, bilinear_op, feature_dropout_op, alpha_dropout_op;
 extern OperatorDef adamw_step_op, sgd_step_op, sum_of_squares_op, scale_all_op;
 
 namespace nn_ops {
@@ -28,6 +30,11 @@ Letters letters(int64_t ndim, int16_t first = 1);
 // Replicate; all outputs are then Partial.
 Rule rule_of(std::vector<Letters> inputs, std::vector<Letters> outputs, std::span<const int16_t> blocked,
              const std::vector<std::vector<size_t>>& linear = {});
+
+// cross_entropy with class weights, label smoothing or probabilities as targets, and its samples.
+Tensor cross_entropy_with_options(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& options,
+                                  const Where& where);
+std::vector<Sample> cross_entropy_option_samples();
 
 void need_floating(const InferContext& context, size_t input);
 void need_same_shape(const InferContext& context, size_t a, size_t b);

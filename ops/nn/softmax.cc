@@ -1,5 +1,7 @@
 // softmax(x, dim) = exp(x) / sum(exp(x)) over dim; log_softmax its logarithm. x and result: any placement but
-// Shard(dim); no Partial. Gradients: softmax: y (g - sum(g y)); log_softmax: g - exp(y) sum(g). Linear in g.
+// Shard(dim); no Partial. softmin is softmax of -x. Gradients: softmax: y (g - sum(g y)); log_softmax: g - exp(y)
+// sum(g). Linear in g.
+#include "ops/math/functions.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
 
@@ -110,6 +112,8 @@ constinit OperatorDef log_softmax_op = {.name = "log_softmax",
                                         .samples = samples<log_softmax>,
                                         .saved_inputs = 0,
                                         .saved_outputs = 1};
+constinit OperatorDef softmin_op = {
+    .name = "softmin", .signature = "softmin(x, dim) -> Tensor", .samples = samples<softmin>};
 constinit OperatorDef softmax_grad_op = {.name = "softmax_grad",
                                          .signature = "softmax_grad(g, y, dim) -> Tensor",
                                          .attributes = attribute_codec<SoftmaxAttrs>(),
@@ -130,6 +134,16 @@ Tensor softmax(const Tensor& x, int64_t dim, Where where) {
 }
 Tensor log_softmax(const Tensor& x, int64_t dim, Where where) {
   return record(log_softmax_op, SoftmaxAttrs{checked_dim(x, dim, "log_softmax", where)}, {&x}, where);
+}
+Tensor softmax(const Tensor& x, int64_t dim, DType dtype, Where where) {
+  return softmax(to(x, dtype, where), dim, where);
+}
+Tensor log_softmax(const Tensor& x, int64_t dim, DType dtype, Where where) {
+  return log_softmax(to(x, dtype, where), dim, where);
+}
+Tensor softmin(const Tensor& x, int64_t dim, Where where) {
+  SourceScope scope(where);
+  return softmax(neg(x, where), dim, where);
 }
 Tensor Tensor::softmax(int64_t dim, Where where) const { return dtorch::softmax(*this, dim, where); }
 Tensor Tensor::log_softmax(int64_t dim, Where where) const { return dtorch::log_softmax(*this, dim, where); }
