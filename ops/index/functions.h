@@ -54,7 +54,7 @@ Tensor take(const Tensor& x, const Tensor& index, Where where = Where::current()
 Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate = false,
            Where where = Where::current());
 
-// --- by value: the result's shape depends on data, which is read here; the result is Replicate
+// --- by value: the result's shape depends on data, which is read here; Replicate, but what is pending stays so
 // -------------------------------------
 Tensor nonzero(const Tensor& x, Where where = Where::current());   // [count, ndim], int64
 Tensor argwhere(const Tensor& x, Where where = Where::current());  // the same

@@ -105,7 +105,7 @@ std::vector<Sample> index_samples() {
                }},
           {.name = "one index of two dims, negative",
            .inputs = {{{5, 1}, kInt64, SampleFill::kIota, 0, false}, indices_below(5, {3, 2}, kInt32)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{index(in[0], {sub(in[1], 5)})}; }},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{index(in[0], {neg(in[1])})}; }},
           {.name = "mask",
            .inputs = {{{3, 5, 2}}, {{3, 5}, kBool, SampleFill::kBool}},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{index(in[0], {in[1]})}; }},

@@ -12,6 +12,7 @@
 #include "ops/index/placing.h"
 #include "ops/index/positions.h"
 #include "ops/math/operators.h"
+#include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 
@@ -30,7 +31,8 @@ Dims dims_of(const InferContext& context) {
 std::vector<OutputMeta> infer(const InferContext& context) { return {{context.shape(0), context.dtype(0)}}; }
 
 Rule rule(const InferContext& context, std::span<const OutputMeta>) {
-  return put_rule(dims_of(context), context.attributes<IndexAttrs>().accumulate ? Put::kAdd : Put::kAssign);
+  return put_rule(dims_of(context), context.attributes<IndexAttrs>().accumulate ? Put::kAdd : Put::kAssign,
+                  context.inputs);
 }
 
 std::vector<Tensor> gradient(const GradientContext& context) {
@@ -326,7 +328,9 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
   if (alpha.is_floating && !is_floating(x.dtype())) {
     throw at_line(DTypeError(std::string("[index_add] alpha is a floating number for ") + name_of(x.dtype())), where);
   }
-  const Tensor scaled = alpha.floating == 1 ? source : mul(source, alpha, where);
+  // A pending maximum or minimum isn't one any more once it is multiplied.
+  const Tensor scaled =
+      alpha.floating == 1 ? source : mul(reduce_pending("index_add", source, kSum, where), alpha, where);
   return put_along("index_add", x, dim, index, scaled, true, where);
 }
 

@@ -36,7 +36,7 @@ Dims dims_of(const Shape& x, const Shape& source) {
   return {x.ndim(), x.ndim(), 1, none, none};
 }
 Rule rule(const InferContext& context, std::span<const OutputMeta>) {
-  return put_rule(dims_of(context.shape(0), context.shape(2)), Put::kAssign);
+  return put_rule(dims_of(context.shape(0), context.shape(2)), Put::kAssign, context.inputs);
 }
 Rule grad_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
   Rule rule = pick_rule(dims_of(context.shape(0), outputs[0].global_shape));

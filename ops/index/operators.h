@@ -27,8 +27,9 @@ void need_same_dtype(const char* op, const Tensor& x, const Tensor& values, cons
 Tensor broadcast_to(const char* op, const Tensor& x, const Shape& shape, const Where& where);
 // Every axis that shards `x` becomes Replicate, and, unless `pending`, every Partial one.
 Tensor replicated(const char* op, const Tensor& x, bool pending, const Where& where);
-// A tensor of x's Graph and mesh: zeros, or one number with x's dtype, Replicate.
+// In the Graph of `like` and with its dtype.
 Tensor zeros_with(const Tensor& like, const Shape& shape, const Layout& layout, const Where& where);
+// A number with x's dtype, in its Graph and Replicate on its mesh.
 Tensor number_like(const Tensor& x, Number value, const Where& where);
 
 // What is added up at x's positions; what devices add for themselves stays pending. x has no gradient.
@@ -65,7 +66,7 @@ IndexList index_list(const char* op, const Tensor& x, const std::vector<std::opt
 // Coordinates of the true elements, one Replicate tensor [count] a dim. Reads mask.
 std::vector<Tensor> true_positions(const Tensor& mask, const Where& where);
 
-// The user's tensor shapes for samples.
+// A sample's input: integers in [0, bound).
 SampleInput indices_below(int64_t bound, Shape shape, DType dtype = kInt64);
 
 }  // namespace indexing

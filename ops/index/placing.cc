@@ -162,21 +162,31 @@ Rule pick_rule(const Dims& dims) {
   return rule;
 }
 
-Rule put_rule(const Dims& dims, Put put) {
+Rule put_rule(const Dims& dims, Put put, std::span<const TensorMeta* const> inputs) {
   Rule rule;
   Letters moved, x;
+  // Where parts of a dim of values are added up in a pending x, that dim doesn't pair with x's.
+  std::vector<bool> added(dims.x.size(), false);
+  const Layout &layout = inputs.front()->layout, &of_values = inputs.back()->layout;
+  const int64_t num_axes = std::min(layout.placements().size(), of_values.placements().size());
+  for (int64_t axis = 0; axis < num_axes; ++axis) {
+    const Placement& values = of_values.placement(axis);
+    if (put == Put::kAdd && layout.placement(axis).is_partial(kSum) && values.is_shard())
+      added[static_cast<size_t>(values.dim)] = true;
+  }
   const auto add_row = [&](const Placement& of_x, const Placement& of_index, const Placement& of_values) {
     rule.rows.push_back(row_of(dims, of_x, of_index, {&of_values, 1}, of_x));
   };
   for (int64_t d = 0; d < dims.x_ndim; ++d) {
     x.push_back(static_cast<int16_t>(d + 1));
     const int64_t m = moved_of(dims.x, d);
+    if (m >= 0 && added[static_cast<size_t>(m)]) continue;
     add_row(Shard(d), m < 0 ? Replicate() : shard_or_replicate(dims.index[static_cast<size_t>(m)]),
             shard_or_replicate(m));
   }
   for (size_t m = 0; m < dims.x.size(); ++m) {
     const int64_t own = dims.x_ndim + static_cast<int64_t>(m);
-    moved.push_back(static_cast<int16_t>((dims.x[m] >= 0 ? dims.x[m] : own) + 1));
+    moved.push_back(static_cast<int16_t>((dims.x[m] >= 0 && !added[m] ? dims.x[m] : own) + 1));
     if (put == Put::kAdd && dims.index[m] >= 0)
       add_row(Partial(), Shard(dims.index[m]), Shard(static_cast<int64_t>(m)));
   }
@@ -220,6 +230,13 @@ Placed place_pick(const char* op, const Tensor& x, const std::vector<Tensor>& in
   // Zeros where a device doesn't hold the element are the identity of sums only.
   const bool adds =
       std::ranges::any_of(of_x, [&](const Placement& p) { return p.is_shard() && moved_of(dims.x, p.dim) < 0; });
+  if (adds) {
+    Placements whole = of_x;
+    for (Placement& p : whole) {
+      if (p.is_shard() && moved_of(dims.x, p.dim) < 0) p = Replicate();
+    }
+    require_implicit_redistribution(op, x, x.layout().with_placements(whole, x.ndim()), where);
+  }
   for (int64_t axis = 0; axis < of_x.size(); ++axis) {
     Placement& p = of_x[axis];
     Placement& result = placed.result[axis];

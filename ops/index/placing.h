@@ -39,7 +39,7 @@ enum class Put : uint8_t {
   kNothing,  // pending values don't pass
 };
 // Inputs x, indices..., values; output like x. Every device applies what falls into its part.
-Rule put_rule(const Dims& dims, Put put);
+Rule put_rule(const Dims& dims, Put put, std::span<const TensorMeta* const> inputs);
 
 struct Placed {
   std::vector<Tensor> inputs;  // of the kernel

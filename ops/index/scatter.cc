@@ -53,7 +53,8 @@ Put put_of(const ScatterAttrs& attributes, DType dtype) {
   return linear ? Put::kLinear : Put::kNothing;
 }
 Rule rule_with(const InferContext& context, Put put) {
-  return put_rule(aligned_dims(context.shape(0), context.shape(1), context.attributes<ScatterAttrs>().dim), put);
+  return put_rule(aligned_dims(context.shape(0), context.shape(1), context.attributes<ScatterAttrs>().dim), put,
+                  context.inputs);
 }
 Rule scatter_rule(const InferContext& context, std::span<const OutputMeta>) { return rule_with(context, Put::kAssign); }
 Rule scatter_add_rule(const InferContext& context, std::span<const OutputMeta>) {

@@ -40,7 +40,8 @@ std::vector<OutputMeta> infer(const InferContext& context) {
 }
 
 Rule rule(const InferContext& context, std::span<const OutputMeta>) {
-  return put_rule(sliced_dims(context.shape(0).ndim(), context.attributes<SliceScatterAttrs>().dim), Put::kAssign);
+  return put_rule(sliced_dims(context.shape(0).ndim(), context.attributes<SliceScatterAttrs>().dim), Put::kAssign,
+                  context.inputs);
 }
 
 Tensor put_slice(const char* op, const Tensor& x, const Tensor& src, const SliceScatterAttrs& attributes,
