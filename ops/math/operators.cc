@@ -14,6 +14,21 @@ extern OperatorDef matmul_op, linear_op, contract_leading_op;
 extern OperatorDef sum_op, mean_op, amax_op, amin_op, max_dim_op, argmax_op, arg_candidates_op, arg_combine_op,
     scatter_one_op;
 
+extern OperatorDef tan_op, asin_op, acos_op, atan_op, sinh_op, cosh_op, asinh_op, acosh_op, atanh_op;
+extern OperatorDef expm1_op, exp2_op, log1p_op, log2_op, log10_op, erfc_op, erfinv_op, deg2rad_op, rad2deg_op;
+extern OperatorDef trunc_op, frac_op, sgn_op, isnan_op, isinf_op, isfinite_op, isclose_op, allclose_op, nan_to_num_op;
+extern OperatorDef logical_xor_op, bitwise_not_op, bitwise_and_op, bitwise_or_op, bitwise_xor_op, bitwise_left_shift_op,
+    bitwise_right_shift_op;
+extern OperatorDef add_scaled_op, rsub_op, floor_divide_op, trunc_divide_op, fmod_op, remainder_op;
+extern OperatorDef atan2_op, hypot_op, copysign_op, logaddexp_op, xlogy_op, fmax_op, fmin_op, heaviside_op;
+extern OperatorDef lerp_op, lerp_number_op, addcmul_op, addcdiv_op, clamp_tensor_op, masked_fill_op;
+extern OperatorDef softplus_op, elu_op, selu_op, celu_op, leaky_relu_op, prelu_op, softplus_gradient_op,
+    elu_gradient_op, leaky_relu_gradient_op;
+extern OperatorDef hardtanh_op, relu6_op, hardsigmoid_op, hardswish_op, hardshrink_op, softshrink_op, threshold_op;
+extern OperatorDef hardtanh_gradient_op, hardsigmoid_gradient_op, hardswish_gradient_op, hardshrink_gradient_op,
+    softshrink_gradient_op, threshold_gradient_op;
+extern OperatorDef mish_op, logsigmoid_op, softsign_op, tanhshrink_op, mish_gradient_op, logsigmoid_gradient_op;
+
 std::vector<OperatorDef*> math_operators() {
   return {&add_op,
           &sub_op,
@@ -73,7 +88,89 @@ std::vector<OperatorDef*> math_operators() {
           &argmax_op,
           &arg_candidates_op,
           &arg_combine_op,
-          &scatter_one_op};
+          &scatter_one_op,
+          &tan_op,
+          &asin_op,
+          &acos_op,
+          &atan_op,
+          &sinh_op,
+          &cosh_op,
+          &asinh_op,
+          &acosh_op,
+          &atanh_op,
+          &expm1_op,
+          &exp2_op,
+          &log1p_op,
+          &log2_op,
+          &log10_op,
+          &erfc_op,
+          &erfinv_op,
+          &deg2rad_op,
+          &rad2deg_op,
+          &trunc_op,
+          &frac_op,
+          &sgn_op,
+          &isnan_op,
+          &isinf_op,
+          &isfinite_op,
+          &isclose_op,
+          &allclose_op,
+          &nan_to_num_op,
+          &logical_xor_op,
+          &bitwise_not_op,
+          &bitwise_and_op,
+          &bitwise_or_op,
+          &bitwise_xor_op,
+          &bitwise_left_shift_op,
+          &bitwise_right_shift_op,
+          &add_scaled_op,
+          &rsub_op,
+          &floor_divide_op,
+          &trunc_divide_op,
+          &fmod_op,
+          &remainder_op,
+          &atan2_op,
+          &hypot_op,
+          &copysign_op,
+          &logaddexp_op,
+          &xlogy_op,
+          &fmax_op,
+          &fmin_op,
+          &heaviside_op,
+          &lerp_op,
+          &lerp_number_op,
+          &addcmul_op,
+          &addcdiv_op,
+          &clamp_tensor_op,
+          &masked_fill_op,
+          &softplus_op,
+          &elu_op,
+          &selu_op,
+          &celu_op,
+          &leaky_relu_op,
+          &prelu_op,
+          &softplus_gradient_op,
+          &elu_gradient_op,
+          &leaky_relu_gradient_op,
+          &hardtanh_op,
+          &relu6_op,
+          &hardsigmoid_op,
+          &hardswish_op,
+          &hardshrink_op,
+          &softshrink_op,
+          &threshold_op,
+          &hardtanh_gradient_op,
+          &hardsigmoid_gradient_op,
+          &hardswish_gradient_op,
+          &hardshrink_gradient_op,
+          &softshrink_gradient_op,
+          &threshold_gradient_op,
+          &mish_op,
+          &logsigmoid_op,
+          &softsign_op,
+          &tanhshrink_op,
+          &mish_gradient_op,
+          &logsigmoid_gradient_op};
 }
 
 }  // namespace dtorch
