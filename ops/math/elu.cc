@@ -56,7 +56,7 @@ std::vector<OutputMeta> prelu_infer(const InferContext& context) {
   need_one_dtype(context);
   std::vector<OutputMeta> outputs = infer_needs_floating(context);
   if (broadcast_inputs(context) != outputs[0].global_shape) {
-    throw ShapeError("[prelu] the weight doesn't fit " + context.shape(0).str());
+    throw ShapeError("[prelu_aligned] the weight doesn't fit " + context.shape(0).str());
   }
   return outputs;
 }
@@ -181,16 +181,16 @@ constinit OperatorDef leaky_relu_op = {
     .gradient = gradient_from_input<leaky_relu_gradient_op, LeakyAttrs>,
     .samples = leaky_relu_samples,
 };
-constinit OperatorDef prelu_op = {
-    .name = "prelu",
+constinit OperatorDef prelu_aligned_op = {
+    .name = "prelu_aligned",
     .signature = "prelu(x, weight) -> Tensor",
     .infer = prelu_infer,
     .rule = prelu_rule,
     .kernel = DTORCH_KERNEL(prelu_kernel),
     .gradient = prelu_gradient,
-    .samples = prelu_samples,
 };
 // Compositions.
+constinit OperatorDef prelu_op = {.name = "prelu", .signature = "prelu(x, weight) -> Tensor", .samples = prelu_samples};
 constinit OperatorDef selu_op = {.name = "selu", .signature = "selu(x) -> Tensor", .samples = selu_samples};
 constinit OperatorDef celu_op = {.name = "celu", .signature = "celu(x, alpha) -> Tensor", .samples = celu_samples};
 
@@ -251,7 +251,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight, Where where) {
   Tensor aligned = weight;
   if (x.ndim() == 0 && weight.ndim() == 1) aligned = squeeze(aligned, 0, where);
   for (int64_t d = 2; d < x.ndim() && weight.ndim() == 1; ++d) aligned = unsqueeze(aligned, -1, where);
-  return record(prelu_op, NoAttrs{}, {&x, &aligned}, where);
+  return record(prelu_aligned_op, NoAttrs{}, {&x, &aligned}, where);
 }
 
 }  // namespace dtorch

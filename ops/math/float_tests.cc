@@ -1,6 +1,7 @@
 // trunc, frac, sgn; isnan, isinf, isfinite; isclose, allclose; nan_to_num. Layouts: same on every dim; trunc and sgn
 // are non-decreasing, so that Partial(max) and Partial(min) pass; nothing else Partial does: NaN and infinities of
-// parts aren't those of the value. Gradients: 0 of trunc and sgn, g of frac, g where x is finite of nan_to_num.
+// parts aren't those of the value; integers pass trunc and nan_to_num as they are, so pending too. Gradients: 0 of
+// trunc and sgn, g of frac, g where x is finite of nan_to_num.
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "runtime/client/call_error.h"
@@ -49,6 +50,19 @@ std::vector<OutputMeta> close_infer(const InferContext& context) {
   return infer_comparison(context);
 }
 
+// trunc and nan_to_num leave integers as they are.
+Rule integers_pass(const InferContext& context, std::span<const OutputMeta> outputs) {
+  return monotone_rule<Monotone::kUp, Linear::kInAll>(context, outputs);
+}
+Rule trunc_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  if (is_integral(context.dtype(0))) return integers_pass(context, outputs);
+  return monotone_rule<Monotone::kUp>(context, outputs);
+}
+Rule nan_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
+  if (is_integral(context.dtype(0))) return integers_pass(context, outputs);
+  return elementwise(context, outputs, Linear::kNo);
+}
+
 std::vector<Tensor> frac_gradient(const GradientContext& context) { return {context.grad_output(0)}; }
 std::vector<Tensor> nan_gradient(const GradientContext& context) {
   return {where(isfinite(context.input(0)), context.grad_output(0), 0)};
@@ -59,11 +73,13 @@ template <at::Tensor (*kRun)(const at::Tensor&)>
 void test_kernel(KernelContext& context) {
   set_output(context, 0, kRun(input(context, 0)));
 }
+// Expanded first: with equal_nan LibTorch writes in place into a test of the first operand.
 void close_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<CloseAttrs>();
+  const at::IntArrayRef sizes = output_sizes(context, 0);
   set_output(context, 0,
-             at::native::isclose(input(context, 0), input(context, 1), attributes.rtol, attributes.atol,
-                                 attributes.equal_nan));
+             at::native::isclose(input(context, 0).expand(sizes), input(context, 1).expand(sizes), attributes.rtol,
+                                 attributes.atol, attributes.equal_nan));
 }
 void nan_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<NanAttrs>();
@@ -140,7 +156,7 @@ constinit OperatorDef trunc_op = {
     .name = "trunc",
     .signature = "trunc(x) -> Tensor",
     .infer = infer_same,
-    .rule = monotone_rule<Monotone::kUp>,
+    .rule = trunc_rule,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::trunc, at::cpu::trunc_outf>),
     .gradient = zero_gradient,
     .samples = trunc_samples,
@@ -207,7 +223,7 @@ constinit OperatorDef nan_to_num_op = {
     .signature = "nan_to_num(x, nan, posinf, neginf) -> Tensor",
     .attributes = attribute_codec<NanAttrs>(),
     .infer = infer_same,
-    .rule = elementwise_rule_of<Linear::kNo>,
+    .rule = nan_rule,
     .kernel = DTORCH_KERNEL(nan_kernel),
     .gradient = nan_gradient,
     .samples = nan_samples,

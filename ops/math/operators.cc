@@ -22,8 +22,8 @@ extern OperatorDef logical_xor_op, bitwise_not_op, bitwise_and_op, bitwise_or_op
 extern OperatorDef add_scaled_op, rsub_op, floor_divide_op, trunc_divide_op, fmod_op, remainder_op;
 extern OperatorDef atan2_op, hypot_op, copysign_op, logaddexp_op, xlogy_op, fmax_op, fmin_op, heaviside_op;
 extern OperatorDef lerp_op, lerp_number_op, addcmul_op, addcdiv_op, clamp_tensor_op, masked_fill_op;
-extern OperatorDef softplus_op, elu_op, selu_op, celu_op, leaky_relu_op, prelu_op, softplus_gradient_op,
-    elu_gradient_op, leaky_relu_gradient_op;
+extern OperatorDef softplus_op, elu_op, selu_op, celu_op, leaky_relu_op, prelu_op, prelu_aligned_op,
+    softplus_gradient_op, elu_gradient_op, leaky_relu_gradient_op;
 extern OperatorDef hardtanh_op, relu6_op, hardsigmoid_op, hardswish_op, hardshrink_op, softshrink_op, threshold_op;
 extern OperatorDef hardtanh_gradient_op, hardsigmoid_gradient_op, hardswish_gradient_op, hardshrink_gradient_op,
     softshrink_gradient_op, threshold_gradient_op;
@@ -149,6 +149,7 @@ std::vector<OperatorDef*> math_operators() {
           &celu_op,
           &leaky_relu_op,
           &prelu_op,
+          &prelu_aligned_op,
           &softplus_gradient_op,
           &elu_gradient_op,
           &leaky_relu_gradient_op,
