@@ -4,6 +4,7 @@
 // Gradients: g where the operand was taken.
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
+#include "ops/move/combine.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/clamp_cpu_dispatch.h>
@@ -46,14 +47,16 @@ Rule bounds_rule(const InferContext& context, std::span<const OutputMeta> output
 std::vector<Tensor> bounds_gradient(const GradientContext& context) {
   const auto& attributes = context.attributes<BoundsAttrs>();
   const Tensor& g = context.grad_output(0);
-  const Tensor x = context.input(0);
+  // Comparisons need values, not pending parts.
+  const auto value = [&](size_t i) { return reduce_pending("clamp", context.input(i), {}, Where::current()); };
+  const Tensor x = value(0);
   const size_t last = attributes.has_min ? 2 : 1;
-  const Tensor min = attributes.has_min ? context.input(1) : Tensor();
-  const Tensor max = attributes.has_max ? context.input(last) : Tensor();
+  const Tensor min = attributes.has_min ? value(1) : Tensor();
+  const Tensor max = attributes.has_max ? value(last) : Tensor();
   const bool both = attributes.has_min && attributes.has_max;
   std::vector<Tensor> gradients(context.num_inputs());
   const auto set = [&](size_t i, const Tensor& taken) {
-    gradients[i] = fit_gradient(dtorch::where(taken, g, 0), context.input_meta(i));
+    gradients[i] = fit_gradient(where(taken, g, 0), context.input_meta(i));
   };
   if (context.needs_grad(0)) {
     const Tensor above = attributes.has_min ? ge(x, min) : Tensor();

@@ -66,7 +66,6 @@ Rule lerp_number_rule(const InferContext& context, std::span<const OutputMeta> o
   for (ReduceOp kind : {kMax, kMin}) {
     if (!context.attributes<LerpAttrs>().inside) break;
     for (size_t i : {0, 1}) add_partial_row(&rule, {i}, kind, kind);
-    add_partial_row(&rule, {0, 1}, kind, kind);
   }
   return rule;
 }
