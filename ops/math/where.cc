@@ -1,8 +1,10 @@
-// where(condition, a, b): a or b may be a number. masked_fill(x, mask, value) is where with a number. Layouts: same on
-// every dim; with Replicate conditions the parts of Partial operands are chosen part by part (a number then must be 0
-// for sum). scalars: the number. Gradients: where(condition, g, 0) and where(condition, 0, g), summed over broadcast
-// dims.
+// where(condition, a, b): a or b may be a number. masked_fill(x, mask, value) is where with x as b; it keeps x's dtype.
+// Layouts: same on every dim; with Replicate conditions the parts of Partial operands are chosen part by part (a number
+// then must be 0 for sum). scalars: the number. Gradients: where(condition, g, 0) and where(condition, 0, g), summed
+// over broadcast dims.
+#include "ops/math/elementwise.h"
 #include "ops/math/kernels.h"
+#include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where_cpu_dispatch.h>
@@ -93,12 +95,26 @@ std::vector<Sample> where_samples() {
                [](const std::vector<Tensor>& in) {
                  return std::vector<Tensor>{where(in[0], in[1], 0.0), where(in[0], 2.5, in[1])};
                }},
-          {.name = "masked_fill",
-           .inputs = {condition, normal({5, 3}, kFloat64)},
-           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{masked_fill(in[1], in[0], -1e9)}; }},
           {.name = "empty",
            .inputs = {{{0, 3}, kBool, SampleFill::kBool}, normal({0, 3}), normal({0, 3})},
            .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{where(in[0], in[1], in[2])}; }}};
+}
+
+std::vector<Sample> masked_fill_samples() {
+  const SampleInput mask{{5, 3}, kBool, SampleFill::kBool};
+  const auto zero = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{masked_fill(in[0], in[1], 0)}; };
+  return {{.name = "number",
+           .inputs = {normal({5, 3}, kFloat64), mask},
+           .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{masked_fill(in[0], in[1], -1e9)}; }},
+          {.name = "zero, mask of one column",
+           .inputs = {normal({5, 3}), {{5, 1}, kBool, SampleFill::kBool}},
+           .call = zero},
+          {.name = "bool, empty",
+           .inputs = {{{0, 3}, kBool, SampleFill::kBool}, {{3}, kBool, SampleFill::kBool}},
+           .call = zero},
+          {.name = "tensor", .inputs = {normal({5, 3}), mask, normal({})}, .call = [](const std::vector<Tensor>& in) {
+             return std::vector<Tensor>{masked_fill(in[0], in[1], in[2])};
+           }}};
 }
 
 }  // namespace
@@ -114,6 +130,13 @@ constinit OperatorDef where_op = {
     .samples = where_samples,
     .linear_in = "a and b",
     .saved_inputs = 1,
+};
+// A composition.
+constinit OperatorDef masked_fill_op = {
+    .name = "masked_fill",
+    .signature = "masked_fill(x, mask, value) -> Tensor",
+    .samples = masked_fill_samples,
+    .linear_in = "x, when value is 0",
 };
 
 namespace {
@@ -135,8 +158,20 @@ Tensor where(const Tensor& condition, Number a, const Tensor& b, Where place) {
   return where_with_number(condition, b, a, true, place);
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value, Where place) {
-  const bool cut = value.is_floating && !is_floating(x.dtype());
-  return where_with_number(mask, x, cut ? Number(static_cast<int64_t>(value.floating)) : value, true, place);
+  if (value.is_floating && x.dtype() == kBool) {
+    value = value.floating != 0;
+  } else if (value.is_floating && !is_floating(x.dtype())) {
+    value = static_cast<int64_t>(value.floating);
+  }
+  // An integer number turns bool into int64.
+  return to(where_with_number(mask, x, value, true, place), x.dtype(), place);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value, Where place) {
+  if (value.ndim() != 0) {
+    throw at_line(ShapeError("[masked_fill] value has the shape " + value.shape().str() + ", must have no dims"),
+                  place);
+  }
+  return where(mask, to(value, x.dtype(), place), x, place);
 }
 
 }  // namespace dtorch
