@@ -1,7 +1,8 @@
 // scaled_dot_product_attention(q [B, H, T, D], k, v [B, KV, S, D]) = softmax(q k^T scale [+ causal mask]) v, query head
 // j with key/value head floor(j KV / H), by global head numbers. Shard(0) everywhere; q, k and v Shard(1) where both
-// split on the same groups; or q Shard(1) with k and v Replicate (their gradients are then Partial). The second output
-// is the log-sum-exp of each row, for the gradient. Gradient linear in g.
+// split on the same groups; or q Shard(1) with k and v Replicate (their gradients are then Partial). Queries may be
+// Shard(2) when no mask counts positions. Linear in v. The second output is the log-sum-exp of each row, for the
+// gradient. Gradient linear in g.
 #include <algorithm>
 #include <cmath>
 
@@ -80,17 +81,25 @@ Letters key_letters(const InferContext& context, size_t k_at) {
   const int64_t q_parts = parts_of_heads(*context.inputs[k_at - 1]);
   const int64_t kv_parts = std::max(parts_of_heads(k), parts_of_heads(*context.inputs[k_at + 1]));
   const int64_t parts = q_parts == 1 && kv_parts == 1 ? k.layout.mesh().num_devices() : std::max(q_parts, kv_parts);
-  const bool same_groups = k.global_shape[1] % parts == 0;
+  const bool one_a_head = context.shape(k_at - 1)[1] == k.global_shape[1];
+  const bool same_groups = one_a_head || k.global_shape[1] % parts == 0;
   const bool paired = kv_parts > 1 || q_parts == 1;
   return {kBatch, same_groups && paired ? kHeads : kNoLetter, kKeys, kWidth};
 }
 
-constexpr int16_t kBlocked[] = {kQueries, kWidth, kKeys};
+// Letters that no row shards. The causal mask counts queries by their place in the device's part.
+std::vector<int16_t> blocked_letters(const InferContext& context) {
+  std::vector<int16_t> blocked = {kWidth, kKeys};
+  if (context.attributes<AttentionAttrs>().is_causal) blocked.push_back(kQueries);
+  return blocked;
+}
 
 Rule rule(const InferContext& context, std::span<const OutputMeta>) {
   const Letters k = key_letters(context, 1);
-  return rule_of({{kBatch, kHeads, kQueries, kWidth}, k, k},
-                 {{kBatch, kHeads, kQueries, kWidth}, {kBatch, kHeads, kQueries}}, kBlocked);
+  Rule rule = rule_of({{kBatch, kHeads, kQueries, kWidth}, k, k},
+                      {{kBatch, kHeads, kQueries, kWidth}, {kBatch, kHeads, kQueries}}, blocked_letters(context));
+  rule.rows.push_back({{Replicate(), Replicate(), Partial()}, {Partial(), Replicate()}});
+  return rule;
 }
 
 // (g, q, k, v, out, lse) -> (dq, dk, dv)
@@ -103,7 +112,7 @@ std::vector<OutputMeta> grad_infer(const InferContext& context) {
 
 Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
   const Letters k = key_letters(context, 2), q = {kBatch, kHeads, kQueries, kWidth};
-  return rule_of({q, q, k, k, q, {kBatch, kHeads, kQueries}}, {q, k, k}, kBlocked, {{0}});
+  return rule_of({q, q, k, k, q, {kBatch, kHeads, kQueries}}, {q, k, k}, blocked_letters(context), {{0}});
 }
 
 #if DTORCH_WITH_KERNELS
@@ -211,6 +220,7 @@ constinit OperatorDef sdpa_op = {.name = "scaled_dot_product_attention",
                                  .kernel = DTORCH_KERNEL(kernel),
                                  .gradient = gradient,
                                  .samples = samples,
+                                 .linear_in = "v",
                                  .saved_outputs = 3};
 constinit OperatorDef sdpa_grad_op = {
     .name = "scaled_dot_product_attention_grad",
