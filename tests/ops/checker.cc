@@ -79,7 +79,6 @@ OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options
   if (op.samples == nullptr) return report;
   report.counts.operators = 1;
   const std::vector<Sample> samples = op.samples();
-  report.problems = check_samples(op, samples);
   RowCheck rows(op, find_rows(samples, options.seed, options.max_searched));
   const Graph graph = client().new_graph();
   {
@@ -97,6 +96,7 @@ OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options
        check_repeated_calls(op, samples, options.seed, options.max_repeats, &report.counts.repeats_compared)) {
     report.problems.push_back(std::move(wrong));
   }
+  for (std::string& wrong : check_samples(op, samples)) report.problems.push_back(std::move(wrong));
   for (std::string& wrong : check_codecs(graph)) report.problems.push_back(std::move(wrong));
   for (const auto& spec : graph.core().cache().specs()) {
     report.operators_run.insert(OperatorRegistry::global().at(spec->op).name);
