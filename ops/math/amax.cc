@@ -57,7 +57,8 @@ std::vector<Tensor> amax_gradient(const GradientContext& context) {
       best = unsqueeze(best, d);
     }
   }
-  const Tensor x = context.input(0);
+  // Reduced once: each reader would do it for itself, and each to another layout.
+  const Tensor x = context.input(0).reduced();
   // Both NaN counts as equal.
   const Tensor equal = logical_or(eq(x, best), ne(x, x));
   const Tensor count = sum(to(equal, meta.dtype), attributes.dims, /*keepdim=*/true);

@@ -1,13 +1,10 @@
 // Generation of random programs.
 #include "tests/random/builder.h"
 #include "tests/random/run_program.h"
-#include "tests/support/cluster.h"
 
 namespace dtorch::test {
 
 Program generate_program(uint64_t number, const GenerateOptions& options) {
-  const Graph graph = client().new_graph();
-  const GraphScope scope(graph);
   // Of its own, so that a program doesn't depend on how many came before it.
   std::mt19937_64 random(options.seed * 77777 + number);
   const bool gradients = static_cast<double>(random() >> 11) * 0x1p-53 < options.gradients;
