@@ -32,7 +32,7 @@ struct CheckOptions {
   static CheckOptions full() {
     return {.every_reduction = true,
             .max_tuples = 20000,
-            .max_pairs = 2000,
+            .max_pairs = 20000,
             .max_others = 300,
             .max_searched = 20000,
             .max_repeats = 1000};
