@@ -59,6 +59,7 @@ std::vector<Tensor> amax_gradient(const GradientContext& context) {
       best = unsqueeze(best, d);
     }
   }
+  // Reduced once: each reader would do it for itself, and each to another layout.
   const Tensor x = context.input(0).reduced();
   // Both NaN counts as equal.
   const Tensor equal = logical_or(eq(x, best), ne(x, x));

@@ -68,7 +68,7 @@ void kernel(KernelContext& context) {
     return;
   }
   at::Tensor out = at::zeros(output_sizes(context, 0), weight.options());
-  at::Tensor flat = out.view({-1, weight.size(1)});
+  at::Tensor flat = out.view({ids.numel(), weight.size(1)});
   const int64_t* data = ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel() && weight.size(1) > 0; ++i) {
     const int64_t row = data[i] - rows.offset[0];

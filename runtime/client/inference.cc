@@ -78,7 +78,7 @@ void InferenceCache::check_mesh(const DeviceMesh& mesh, const char* op) {
 const Inference& InferenceCache::get(const InferenceKey& key, const SourceLine& where) {
   const uint64_t hash = hash_of(key);
   const size_t mask = table_.size() - 1;
-  for (size_t at = hash & mask; table_[at]; at = (at + 1) & mask) {
+  for (size_t at = hash & mask; enabled_ && table_[at]; at = (at + 1) & mask) {
     if (same(*table_[at], key, hash)) {
       ++hits_;
       return *table_[at];
@@ -95,6 +95,7 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
   entry->inputs.assign(key.inputs.begin(), key.inputs.end());
   entry->output_layouts.assign(key.output_layouts.begin(), key.output_layouts.end());
   entry->policy = key.policy;
+  DTORCH_CHECK(key.op->infer, std::string(key.op->name) + " is a composition of other operators: nothing to record");
   entry->decoded = key.op->attributes.decode(entry->attributes);
   InferContext context{key.op->name, key.inputs, entry->decoded.get()};
   try {
@@ -111,6 +112,10 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
     throw;
   } catch (const UserError&) {
     rethrow_with_call(*key.op, entry->attributes, key.inputs, where);
+  }
+  if (!enabled_) {
+    uncached_.push_back(std::move(entry));
+    return *uncached_.back();
   }
   if ((entries_.size() + 1) * 2 > table_.size()) {
     table_.assign(table_.size() * 2, nullptr);

@@ -46,6 +46,11 @@ class InferenceCache {
   // In the order in which they came up; valid as long as the cache.
   const std::vector<std::unique_ptr<OperatorSpec>>& specs() const { return specs_; }
   uint64_t hits() const { return hits_; }
+  // Off: every call is inferred anew; what is known stays and is used again once on. For tests: what a cache makes of a
+  // call must be what inference makes of it.
+  void set_enabled(bool on) { enabled_ = on; }
+  // What was inferred while off, one entry a call and conversion, in the order of the calls.
+  const std::vector<std::unique_ptr<Inference>>& uncached() const { return uncached_; }
 
  private:
   const Inference& add(const InferenceKey& key, uint64_t hash, const SourceLine& where);
@@ -61,6 +66,8 @@ class InferenceCache {
   std::vector<std::unique_ptr<OperatorSpec>> specs_;
   std::vector<std::vector<const OperatorSpec*>> specs_by_op_;  // by OperatorDef::index
   uint64_t hits_ = 0;
+  bool enabled_ = true;
+  std::vector<std::unique_ptr<Inference>> uncached_;
 };
 
 }  // namespace dtorch

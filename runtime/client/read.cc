@@ -1,6 +1,7 @@
 // Tensor's reads: to_host and its relatives, item.
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
+#include "runtime/client/local_read.h"
 #include "runtime/client/named_operator.h"
 #include "runtime/client/record.h"
 #include "runtime/client/redistribute_call.h"
@@ -43,12 +44,16 @@ TensorFuture Tensor::to_host_async(Where where) const {
 
 HostTensor Tensor::to_host(Where where) const { return to_host_async(where).get(); }
 
-HostTensor Tensor::to_host_local(int64_t device, Where where) const {
-  check_readable(*this);
-  if (mesh().index_of(device) < 0) {
-    throw MeshError("[to_host_local] device " + std::to_string(device) + " isn't in " + mesh().str());
+TensorFuture read_local_async(const Tensor& tensor, int64_t device, Where where) {
+  check_readable(tensor);
+  if (tensor.mesh().index_of(device) < 0) {
+    throw MeshError("[to_host_local] device " + std::to_string(device) + " isn't in " + tensor.mesh().str());
   }
-  return record_read(detach(), layout().box_of(shape(), device), device, where).get();
+  return record_read(tensor.detach(), tensor.layout().box_of(tensor.shape(), device), device, where);
+}
+
+HostTensor Tensor::to_host_local(int64_t device, Where where) const {
+  return read_local_async(*this, device, where).get();
 }
 
 HostTensor Tensor::item_host(Where where) const {

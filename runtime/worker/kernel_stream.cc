@@ -184,6 +184,7 @@ void KernelStream::run_alias(Call& call) {
   if (!poison) {
     try {
       value = call.spec->action == Action::kAlias ? inputs_[0] : call.spec->move.run(inputs_[0], backend_);
+      check_outputs(call, {&value, 1});
     } catch (...) {
       poison = fail(call, std::current_exception());
     }
@@ -234,7 +235,7 @@ PoisonPtr KernelStream::take_inputs(Call& call) {
   PoisonPtr poison;
   for (size_t i = 0; i < ids.size(); ++i) {
     Blob& blob = call.blob(ids[i]);
-    if (blob.pending) settle(blob, call);
+    if (blob.pending) settle(blob, call, i);
     if (blob.poison) {
       if (!poison) poison = blob.poison;
       continue;
@@ -282,7 +283,7 @@ void KernelStream::poison_outputs(const Call& call, const PoisonPtr& poison) {
   }
 }
 
-void KernelStream::settle(Blob& blob, const Call& call) {
+void KernelStream::settle(Blob& blob, const Call& call, size_t input) {
   Arrival& arrival = *blob.pending;
   parker_->wait([&] { return arrival.event.is_set() || aborting(); }, [&] { node_->acks.flush(); });
   if (!arrival.event.is_set()) {
@@ -292,6 +293,14 @@ void KernelStream::settle(Blob& blob, const Call& call) {
   } else {
     blob.value = std::move(arrival.value);
     if (blob.value && blob.value.is_sole_owner()) charge_storage(blob.value, *statistics_.memory);
+    const TensorMeta& meta = *call.spec->local.spec->inputs[input];
+    const Shape& local_shape = call.spec->local.input_boxes[input].size;
+    if (node_->config.check_metadata && !has_metadata(blob.value, local_shape, meta.dtype)) {
+      blob.poison = fail(call, std::make_exception_ptr(InternalError("input " + std::to_string(input) + " arrived as " +
+                                                                     blob.value.str() + ", inferred was " +
+                                                                     name_of(meta.dtype) + " " + local_shape.str())));
+      blob.value.reset();
+    }
   }
   blob.pending.reset();
 }

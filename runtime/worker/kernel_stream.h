@@ -50,7 +50,7 @@ class KernelStream {
   void put_back_inputs(Call& call);
   void release_inputs(const Call& call);
   void poison_outputs(const Call& call, const PoisonPtr& poison);
-  void settle(Blob& blob, const Call& call);
+  void settle(Blob& blob, const Call& call, size_t input);
   PoisonPtr fail(const Call& call, const std::exception_ptr& error);
   const std::byte* feed_of(Call& call);
   void done_with_feed(Call& call);

@@ -15,6 +15,12 @@ Box part_of(const TensorMeta& meta, int64_t device) {
   return {nothing, nothing};
 }
 
+// Only a user-facing function and its samples: what it records are other operators. (That the kernel is missing says
+// nothing alone: builds without kernels have none.)
+bool is_composition(const OperatorDef& def) {
+  return def.lowering == Lowering::kKernel && def.infer == nullptr && def.kernel == nullptr;
+}
+
 // Operators without outputs run where their inputs are.
 bool takes_part(const OperatorSpec& spec, int64_t device) {
   const std::vector<const TensorMeta*>& metas = spec.outputs.empty() ? spec.inputs : spec.outputs;
@@ -100,6 +106,10 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
   auto lowered = std::make_unique<LoweredSpec>();
   lowered->spec = std::move(spec);
   lowered->def = &registry.at(lowered->spec.op);
+  if (is_composition(*lowered->def)) {
+    throw DecodeError(std::string("operator '") + lowered->def->name +
+                      "' is a composition of other operators; no kernel belongs to it, so that no piece may hold it");
+  }
   lowered->uses_feed = std::string_view(lowered->def->name) == "from_host";
   std::shared_ptr<const void> attributes = lowered->def->attributes.decode(lowered->spec.attributes);
 

@@ -61,13 +61,21 @@ Arguments parse(int argc, char** argv) {
 }
 
 void print_json(const CheckCounts& counts, int64_t num_wrong, double seconds) {
-  std::printf(
-      "{\"operators\": %lld, \"samples\": %lld, \"tuples_tried\": %lld, \"accepted\": %lld, \"refused\": %lld, "
-      "\"fixes_executed\": %lld, \"gradients_checked\": %lld, \"wrong\": %lld, \"seconds\": %.1f}\n",
-      static_cast<long long>(counts.operators), static_cast<long long>(counts.samples),
-      static_cast<long long>(counts.tuples_tried), static_cast<long long>(counts.accepted),
-      static_cast<long long>(counts.refused), static_cast<long long>(counts.fixes_executed),
-      static_cast<long long>(counts.gradients_checked), static_cast<long long>(num_wrong), seconds);
+  const std::pair<const char*, int64_t> figures[] = {{"operators", counts.operators},
+                                                     {"samples", counts.samples},
+                                                     {"tuples_tried", counts.tuples_tried},
+                                                     {"accepted", counts.accepted},
+                                                     {"refused", counts.refused},
+                                                     {"fixes_executed", counts.fixes_executed},
+                                                     {"gradients_checked", counts.gradients_checked},
+                                                     {"rows_found", counts.rows_found},
+                                                     {"rows_accepted", counts.rows_accepted},
+                                                     {"rows_excluded", counts.rows_excluded},
+                                                     {"repeats_compared", counts.repeats_compared},
+                                                     {"wrong", num_wrong}};
+  std::printf("{");
+  for (const auto& [name, figure] : figures) std::printf("\"%s\": %lld, ", name, static_cast<long long>(figure));
+  std::printf("\"seconds\": %.1f}\n", seconds);
 }
 
 int check(const Arguments& arguments) {

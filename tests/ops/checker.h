@@ -3,7 +3,11 @@
 // value of the same call on one device, held by every device as the result's placements say. Gradients likewise.
 //
 // Meshes: [2] and [3] with every tuple; (2, 2) with pairs of tuples that [2] accepted, and a seeded sample of others,
-// also with shards split in the other order. Runs on the client's thread, in a job of at least 4 devices.
+// also with shards split in the other order. Each call is made with the inference cache and without it.
+//
+// An operator must accept every row that needs no communication: row_search.h finds them on one device, and a refused
+// one must be excused in excluded_rows.cc. Calls must not remember others (cache_check.h). Runs on the client's thread,
+// in a job of at least 4 devices.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -21,16 +25,23 @@ struct CheckOptions {
   // At most so many tuples of one sample on one mesh; where there are more, a seeded sample of them and all whose
   // inputs agree.
   int64_t max_tuples = 64;
-  int64_t max_pairs = 24;   // on (2, 2)
-  int64_t max_others = 10;  // on (2, 2)
+  int64_t max_pairs = 24;       // on (2, 2)
+  int64_t max_others = 10;      // on (2, 2)
+  int64_t max_searched = 1500;  // tuples of a group of samples that the search for rows tries
+  size_t max_repeats = 30;      // pairs of samples that run back to back
   static CheckOptions full() {
-    return {.every_reduction = true, .max_tuples = 20000, .max_pairs = 2000, .max_others = 200};
+    return {.every_reduction = true,
+            .max_tuples = 20000,
+            .max_pairs = 20000,
+            .max_others = 300,
+            .max_searched = 20000,
+            .max_repeats = 1000};
   }
 };
 
 struct CheckCounts {
   int64_t operators = 0, samples = 0, tuples_tried = 0, accepted = 0, refused = 0, fixes_executed = 0,
-          gradients_checked = 0;
+          gradients_checked = 0, rows_found = 0, rows_accepted = 0, rows_excluded = 0, repeats_compared = 0;
   CheckCounts& operator+=(const CheckCounts& other);
 };
 
@@ -38,10 +49,15 @@ struct OperatorReport {
   CheckCounts counts;
   std::vector<std::string> problems;    // what is wrong, with sample, mesh and placements; empty when nothing is
   std::set<std::string> operators_run;  // names of all operators that were recorded on the way
+  std::set<std::string> excluded;       // rows that are refused and excused
 };
 
-// Checks one operator by its samples, in a Graph of its own.
+// Checks one operator by its samples, in Graphs of its own.
 OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options);
+
+// At least two samples, one with a dim that 2 doesn't divide, and one with a dim of size 0 or 1. Returns what is
+// missing.
+std::vector<std::string> check_samples(const OperatorDef& op, const std::vector<Sample>& samples);
 
 // Attributes of every spec that was recorded in `graph`: encoding, decoding and encoding again gives the same bytes,
 // and bytes that are cut off or too long are refused. Returns what is wrong.

@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "dtorch/dtorch.h"
+#include "tests/ops/cache_check.h"
+#include "tests/ops/excluded_rows.h"
+#include "tests/ops/row_search.h"
 #include "tests/ops/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
@@ -75,6 +81,96 @@ TEST_F(CheckerTest, AnErrorThatIsNoRefusalIsFound) {
              }}};
   });
   EXPECT_FALSE(check_operator(def, {}).problems.empty());
+}
+
+TEST_F(CheckerTest, ARowThatNeedsNoCommunicationAndIsRefusedIsFound) {
+  const OperatorDef def = with_samples([]() -> std::vector<Sample> {
+    const auto call = [](const std::vector<Tensor>& in) {
+      if (in[0].layout().placement(0).is_shard(0)) softmax(in[0], 0);  // refuses
+      return std::vector<Tensor>{relu(in[0])};
+    };
+    return {{.name = "uneven", .inputs = {matrix()}, .call = call},
+            {.name = "size 1", .inputs = {{{1, 4}}}, .call = call}};
+  });
+  const OperatorReport report = check_operator(def, {});
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_NE(report.problems[0].find("the row S0->S0 needs no communication, and is refused"), std::string::npos)
+      << report.problems[0];
+  EXPECT_EQ(report.counts.rows_found, 2);
+  EXPECT_EQ(report.counts.rows_accepted, 1);
+}
+
+std::set<std::string> found(const std::vector<Sample>& samples) {
+  std::set<std::string> rows;
+  for (const FoundRow& row : find_rows(samples, 1, 10000)) rows.insert(short_text(row.row));
+  return rows;
+}
+
+TEST_F(CheckerTest, TheSearchFindsTheRowsOfAMatrixProduct) {
+  const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{matmul(in[0], in[1])}; };
+  EXPECT_EQ(found({{.name = "uneven", .inputs = {{{5, 3}}, {{3, 7}}}, .call = call},
+                   {.name = "more", .inputs = {{{4, 6}, kFloat64}, {{6, 2}, kFloat64}}, .call = call}}),
+            (std::set<std::string>{"S0,R->S0", "S1,S0->P", "R,S1->S1", "P,R->P", "R,P->P"}));
+}
+
+TEST_F(CheckerTest, TheSearchTakesNoChanceHitsForRows) {
+  const std::set<std::string> alone = {"S0->S0", "S1->S1"};
+  // All true, whatever the parts of a pending sum are.
+  EXPECT_EQ(found({{.name = "constant",
+                    .inputs = {matrix()},
+                    .call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] > -1000.0}; }}}),
+            alone);
+  // The whole and every part give true.
+  EXPECT_EQ(found({{.name = "one truth",
+                    .inputs = {matrix()},
+                    .call =
+                        [](const std::vector<Tensor>& in) {
+                          return std::vector<Tensor>{amax(in[0], {0, 1}) > -1000.0};
+                        }}}),
+            std::set<std::string>{});
+  // A row that holds on one sample only isn't one: the dim that broadcasts differs.
+  const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{in[0] * in[1]}; };
+  const std::set<std::string> rows = found({{.name = "rows", .inputs = {{{5, 3}}, {{5, 1}}}, .call = call},
+                                            {.name = "all", .inputs = {{{4, 3}}, {{4, 3}}}, .call = call}});
+  EXPECT_TRUE(rows.contains("S0,S0->S0"));
+  EXPECT_FALSE(rows.contains("S1,R->S1"));
+}
+
+TEST_F(CheckerTest, ACallThatRemembersTheOneBeforeIsFound) {
+  static double factor = 0;
+  const auto call_with = [](double own) {
+    return [own](const std::vector<Tensor>& in) {
+      const double before = std::exchange(factor, own);
+      return std::vector<Tensor>{in[0] * (before == 0 || !in[0].placements()[0].is_shard() ? own : before)};
+    };
+  };
+  const std::vector<Sample> samples = {{.name = "twice", .inputs = {matrix()}, .call = call_with(2)},
+                                       {.name = "thrice", .inputs = {matrix()}, .call = call_with(3)}};
+  int64_t num_compared = 0;
+  const std::vector<std::string> problems = check_repeated_calls(with_samples(nullptr), samples, 1, 10, &num_compared);
+  ASSERT_FALSE(problems.empty());
+  EXPECT_NE(problems[0].find("right after that of"), std::string::npos) << problems[0];
+  EXPECT_GT(num_compared, 6);
+}
+
+TEST_F(CheckerTest, SamplesThatAreTooFewOrTooEvenAreFound) {
+  const OperatorDef def = with_samples(nullptr);
+  const auto call = [](const std::vector<Tensor>& in) { return std::vector<Tensor>{relu(in[0])}; };
+  EXPECT_EQ(check_samples(def, {{.name = "even", .inputs = {{{4, 2}}}, .call = call}}).size(), 3u);
+  EXPECT_TRUE(check_samples(def, {{.name = "uneven", .inputs = {matrix()}, .call = call},
+                                  {.name = "empty", .inputs = {{{0, 2}}}, .call = call}})
+                  .empty());
+}
+
+TEST_F(CheckerTest, EveryExcludedRowHasAnOperatorAReasonAndIsReallyRefused) {
+  std::map<std::string, std::set<std::string>> refused;
+  for (const ExcludedRow& excluded : excluded_rows()) {
+    const OperatorDef* op = OperatorRegistry::global().find(excluded.op);
+    ASSERT_NE(op, nullptr) << excluded.op;
+    EXPECT_NE(std::string(excluded.reason), "") << excluded.op << " " << excluded.row;
+    if (!refused.contains(excluded.op)) refused[excluded.op] = check_operator(*op, {}).excluded;
+    EXPECT_TRUE(refused[excluded.op].contains(excluded.row)) << excluded.op << " accepts " << excluded.row;
+  }
 }
 
 TEST_F(CheckerTest, PartsOfAPendingSumAddUpToItsValueAndDiffer) {

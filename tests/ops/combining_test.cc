@@ -119,6 +119,25 @@ TEST_F(CombiningTest, AnOverwrittenInputIsNeverOneThatSharesItsElements) {
   EXPECT_EQ(difference(plus_one().to_host(), HostTensor::full<float>({4, 3}, 3.0f), 0), "");
 }
 
+TEST_F(CombiningTest, ALookupInATableWhosePartHasRowsButNoColumns) {
+  const DeviceMesh mesh = cpu_mesh({2, 2});
+  const Tensor ids = from_host(HostTensor::of<int64_t>({3}, {4, 0, 2}), {.mesh = mesh});
+  const HostTensor table = iota({5, 1});
+  const HostTensor want = embedding(from_host(HostTensor::of<int64_t>({3}, {4, 0, 2})), from_host(table)).to_host();
+  EXPECT_EQ(check_tensor(embedding(ids, distribute(table, mesh, {Shard(0), Shard(1)})), want), "");
+}
+
+TEST_F(CombiningTest, TheGradientOfAMinimumReadsAPendingInputOnce) {
+  // Its two comparisons would each reduce what is pending, to shards of different dims.
+  const DeviceMesh mesh = cpu_mesh({2, 2});
+  const HostTensor value = iota({1, 2, 2}, kFloat64);
+  Tensor one = from_host(value).requires_grad_();
+  amin(one, {1}, true).reduced().sum().backward();
+  Tensor x = distribute(value, mesh, {Replicate(), Partial(kMin)}).requires_grad_();
+  amin(x, {1}, true).reduced().sum().backward();
+  EXPECT_EQ(check_tensor(x.grad(), one.grad().to_host()), "");
+}
+
 TEST_F(CombiningTest, LossesAndLookupsOverASplitVocabularyCombineOnlyWhereThatIsAllowed) {
   const DeviceMesh mesh = cpu_mesh({2});
   const Tensor ids = from_host(HostTensor::of<int64_t>({3}, {4, 0, 2}), {.mesh = mesh});

@@ -6,6 +6,7 @@
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
 #include "tests/ops/sample_values.h"
+#include "tests/ops/tuple_choices.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
@@ -16,17 +17,21 @@ constexpr const char* kHead = R"(# Operators
 
 Written by `build/bin/check_operators --table docs/operators.md`; don't edit.
 
+- *Composition*: a function that records other operators and has no kernel of its own.
 - Legal rows, for one mesh axis, of the operator's first sample: placements of the inputs -> placements of the outputs. R Replicate, Sd
-  Shard(d), P Partial(sum), Pavg, Pmax, Pmin the other Partials. "All R" is always legal and left out.
-- When no row fits: *refuses* throws PlacementError; *combines* communicates inside its own plan; *any* takes every layout. Before that,
-  every operator slices a Replicate operand, or makes it a Partial addend, without communication.
+  Shard(d), P Partial(sum), Pavg, Pmax, Pmin the other Partials. "All R" is always legal and left out. Of a composition: what it accepts
+  on two devices, and what comes out.
+- Class, when no row fits: *refuses* throws PlacementError; *combines* communicates inside its own plan; *any* takes every layout. Before
+  that, every operator slices a Replicate operand, or makes it a Partial addend, without communication.
 - Linear in: the inputs that may be pending sums.
 - Checked: *samples* by samples of its own on meshes of 2, 3 and 2 x 2; *in others* as a part of what they run (gradients); *by hand*: it
   has no inputs to place, or takes lists whose layouts belong together, and has tests of its own (tests/ops, tests/io).
 
-| operator | legal rows on one axis | no row fits | linear in | gradient | checked |
-|---|---|---|---|---|---|
+| operator | signature | legal rows on one axis | class | linear in | gradient | checked |
+|---|---|---|---|---|---|---|
 )";
+
+constexpr size_t kMostRows = 12;
 
 const char* name_of_class(PlacementClass klass) {
   switch (klass) {
@@ -40,23 +45,56 @@ const char* name_of_class(PlacementClass klass) {
   return "any";
 }
 
+std::string text_of(const std::vector<Row>& rows) {
+  std::string text;
+  size_t num_shown = 0;
+  for (const Row& row : rows) {
+    const auto is_replicate = [](const Placement& p) { return p.is_replicate(); };
+    if (std::ranges::all_of(row.inputs, is_replicate) && std::ranges::all_of(row.outputs, is_replicate)) continue;
+    if (++num_shown > kMostRows) continue;
+    text += (text.empty() ? "`" : " `") + short_text(row) + "`";
+  }
+  if (num_shown > kMostRows) text += " and " + std::to_string(num_shown - kMostRows) + " more";
+  return text.empty() ? "all R only" : text;
+}
+
 // The rows of a rule as it answers for one spec.
 std::string rows_of(const OperatorDef& op, const OperatorSpec& spec) {
   if (op.rule == nullptr) return op.layouts != nullptr ? "by the boxes of all axes" : "as the caller says";
   const std::shared_ptr<const void> attributes = op.attributes.decode(spec.attributes);
   std::vector<OutputMeta> outputs;
   for (const TensorMeta* meta : spec.outputs) outputs.push_back({meta->global_shape, meta->dtype});
-  const Rule rule = op.rule({op.name, spec.inputs, attributes.get()}, outputs);
-  std::string text;
-  size_t num_shown = 0;
-  for (const Row& row : rule.rows) {
-    const auto is_replicate = [](const Placement& p) { return p.is_replicate(); };
-    if (std::ranges::all_of(row.inputs, is_replicate) && std::ranges::all_of(row.outputs, is_replicate)) continue;
-    if (++num_shown > 12) continue;
-    text += (text.empty() ? "`" : " `") + short_text(row) + "`";
+  return text_of(op.rule({op.name, spec.inputs, attributes.get()}, outputs).rows);
+}
+
+// What a composition's first sample accepts on two devices, in the order of the tuples; and whether its results have
+// gradients.
+std::string rows_of_composition(const OperatorDef& op, bool* has_gradient) {
+  const std::vector<Sample> samples = op.samples != nullptr ? op.samples() : std::vector<Sample>();
+  if (samples.empty() || samples[0].inputs.empty()) return "";
+  const Sample& sample = samples[0];
+  const DeviceMesh mesh = cpu_mesh({2});
+  const CheckOptions options{.max_tuples = 400};
+  std::vector<Row> rows;
+  for (const Choice& choice : TupleChoices(sample, options).one_axis()) {
+    std::vector<Tensor> inputs;
+    Row row;
+    for (size_t i = 0; i < choice.size(); ++i) {
+      const SampleInput& input = sample.inputs[i];
+      inputs.push_back(distribute(sample_value(input, 1000 + i), mesh, choice[i]));
+      if (input.differentiable && is_floating(input.dtype)) inputs.back().requires_grad_();
+      row.inputs.push_back(choice[i][0]);
+    }
+    try {
+      for (const Tensor& output : sample.call(inputs)) {
+        row.outputs.push_back(output.placements()[0]);
+        *has_gradient = *has_gradient || output.requires_grad();
+      }
+      rows.push_back(std::move(row));
+    } catch (const PlacementError&) {  // not legal
+    }
   }
-  if (num_shown > 12) text += " and " + std::to_string(num_shown - 12) + " more";
-  return text.empty() ? "all R only" : text;
+  return text_of(rows);
 }
 
 // The operator's spec in its first sample on one device; null when that doesn't record it.
@@ -103,16 +141,19 @@ std::string operator_table(const std::set<std::string>& checked_by_sample,
   for (uint16_t index = 0; index < registry.size(); ++index) {
     const OperatorDef& op = registry.at(index);
     const Graph graph = client().new_graph();
-    const OperatorSpec* spec = op.samples != nullptr ? first_spec(op, graph) : nullptr;
-    const std::string rows = spec != nullptr ? rows_of(op, *spec) : "";
+    const bool is_composition = op.lowering == Lowering::kKernel && op.infer == nullptr;
+    bool has_gradient = op.gradient != nullptr;
+    std::string rows;
+    if (is_composition) {
+      const GraphScope scope(graph);
+      rows = rows_of_composition(op, &has_gradient);
+    } else if (const OperatorSpec* spec = op.samples != nullptr ? first_spec(op, graph) : nullptr) {
+      rows = rows_of(op, *spec);
+    }
     const std::string signature = *op.signature != '\0' ? op.signature : op.name;
-    const bool names_itself = signature.starts_with(op.name);
-    table += "| " +
-             (names_itself ? "`" + without_bars(signature) + "`"
-                           : "`" + std::string(op.name) + "`: " + without_bars(signature)) +
-             " | " + rows + " | " + name_of_class(op.placement_class) + " | " + op.linear_in + " | " +
-             (op.gradient != nullptr ? "yes" : "no") + " | " + checked_text(op, checked_by_sample, checked_on_the_way) +
-             " |\n";
+    table += "| " + std::string(op.name) + (is_composition ? " (composition)" : "") + " | `" + without_bars(signature) +
+             "` | " + rows + " | " + name_of_class(op.placement_class) + " | " + op.linear_in + " | " +
+             (has_gradient ? "yes" : "no") + " | " + checked_text(op, checked_by_sample, checked_on_the_way) + " |\n";
   }
   return table;
 }

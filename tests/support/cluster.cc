@@ -10,7 +10,8 @@ Client* shared_client = nullptr;
 }  // namespace
 
 int run_in_job(int nodes, int64_t devices, const std::function<int(Client&)>& program) {
-  std::vector<std::string> words = {"test", "--nodes", std::to_string(nodes), "--devices", std::to_string(devices)};
+  std::vector<std::string> words = {
+      "test", "--nodes", std::to_string(nodes), "--devices", std::to_string(devices), "--check-metadata", "on"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

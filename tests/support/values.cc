@@ -5,6 +5,8 @@
 #include <optional>
 #include <random>
 
+#include "runtime/client/local_read.h"
+
 namespace dtorch::test {
 namespace {
 
@@ -167,12 +169,12 @@ double default_tolerance(DType dtype) {
   return dtype == kBFloat16 ? 2e-2 : 0;
 }
 
-std::string difference(const HostTensor& got, const HostTensor& want, double tolerance) {
+std::string difference(const HostTensor& got, const HostTensor& want, double tolerance, double least_scale) {
   if (got.shape() != want.shape()) return "shape " + got.shape().str() + ", should be " + want.shape().str();
   if (got.dtype() != want.dtype())
     return std::string("dtype ") + name_of(got.dtype()) + ", should be " + name_of(want.dtype());
   const size_t size = static_cast<size_t>(size_of(want.dtype()));
-  double scale = 0;
+  double scale = least_scale;
   for (int64_t e = 0; tolerance > 0 && e < want.num_elements(); ++e) {
     const double value = std::abs(want.element<double>(e));
     if (std::isfinite(value)) scale = std::max(scale, value);
@@ -191,7 +193,7 @@ std::string difference(const HostTensor& got, const HostTensor& want, double tol
   return "";
 }
 
-std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance) {
+std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance, double least_scale) {
   if (tensor.shape() != want.shape())
     return "global shape " + tensor.shape().str() + ", should be " + want.shape().str();
   if (tensor.dtype() != want.dtype()) {
@@ -207,8 +209,12 @@ std::string check_tensor(const Tensor& tensor, const HostTensor& want, double to
     mixed = mixed || (reduce && *reduce != placement.reduce);
     reduce = placement.reduce;
   }
+  // All reads are under way before the first is waited for.
+  std::vector<TensorFuture> reads;
+  for (int64_t device : mesh.devices()) reads.push_back(read_local_async(tensor, device));
+  const TensorFuture read_whole = tensor.to_host_async();
   for (int64_t device : mesh.devices()) {
-    locals.push_back(tensor.to_host_local(device));
+    locals.push_back(reads[locals.size()].get());
     if (locals.back().shape() != layout.local_shape(want.shape(), device)) {
       return "device " + std::to_string(device) + " holds " + locals.back().shape().str() + ", its part is " +
              layout.local_shape(want.shape(), device).str();
@@ -217,13 +223,13 @@ std::string check_tensor(const Tensor& tensor, const HostTensor& want, double to
   // How parts of different reductions combine isn't a matter of single parts.
   for (int64_t i = 0; !mixed && i < mesh.num_devices(); ++i) {
     const HostTensor value = folded(layout, locals, mesh.coordinate_of_index(i), 0);
-    const std::string wrong = difference(value, part_of(want, layout.box_at(want.shape(), i)), tolerance);
+    const std::string wrong = difference(value, part_of(want, layout.box_at(want.shape(), i)), tolerance, least_scale);
     if (!wrong.empty()) {
       return (reduce ? "parts that device " : "device ") + std::to_string(mesh.devices()[static_cast<size_t>(i)]) +
              (reduce ? " belongs to: " : ": ") + wrong + ", layout " + layout.str();
     }
   }
-  const std::string wrong = difference(tensor.to_host(), want, tolerance);
+  const std::string wrong = difference(read_whole.get(), want, tolerance, least_scale);
   return wrong.empty() ? "" : "read as a whole: " + wrong + ", layout " + layout.str();
 }
 

@@ -27,14 +27,14 @@ Tensor distribute(const HostTensor& value, const Layout& layout);
 Tensor distribute(const HostTensor& value, const DeviceMesh& mesh, const Placements& placements);
 
 // "" when equal: shape, dtype, and every element: bit for bit when tolerance is 0 (any NaN equals any NaN), else within
-// tolerance times the largest absolute value of `want`.
-std::string difference(const HostTensor& got, const HostTensor& want, double tolerance);
+// tolerance times the largest absolute value of `want`, or times least_scale when that is more.
+std::string difference(const HostTensor& got, const HostTensor& want, double tolerance, double least_scale = 0);
 // 1e-12 for float64, 1e-5 for float32, coarser for halves, 0 otherwise.
 double default_tolerance(DType dtype);
 
 // Reads `tensor` whole and device by device. "" when shape, dtype, every device's local shape and content agree with
 // its placements and with `want`; parts of Partial axes must reduce to it.
-std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance);
+std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance, double least_scale = 0);
 inline std::string check_tensor(const Tensor& tensor, const HostTensor& want) {
   return check_tensor(tensor, want, default_tolerance(want.dtype()));
 }

@@ -29,6 +29,7 @@ struct TestOps {
   const OperatorDef* from_host;
   const OperatorDef* redistribute;
   const OperatorDef* read;
+  const OperatorDef* composition;  // no kernel of its own
 };
 const TestOps& ops();
 

@@ -45,6 +45,34 @@ TEST(Failure, AKernelThatDoesNotKeepItsMetadataIsReportedWithBoth) {
   EXPECT_NE(cluster.errors()[1].message.find("inferred was int64 [2]"), std::string::npos);
 }
 
+TEST(Failure, AMovedValueOfOtherMetadataThanInferredIsReported) {
+  Cluster cluster({0, 1});
+  const DeviceMesh first("cpu", {1}, {0}), second("cpu", {1}, {1});
+  const TensorMeta *x = meta(first, {2}, {Replicate()}), *longer = meta(first, {3}, {Replicate()});
+  const TensorMeta *y = meta(second, {2}, {Replicate()}), *longer_y = meta(second, {3}, {Replicate()});
+  PieceWriter writer;
+  writer.call(ops().fill, {}, {{0, x}}, {1});
+  writer.call(ops().redistribute, {{0, longer}}, {{1, longer}});  // stays where it is
+  writer.call(ops().redistribute, {{0, x}}, {{2, y}}).call(ops().add, {{2, longer_y}, {2, longer_y}}, {{3, longer_y}});
+  cluster.wait_for(cluster.send(writer));
+  cluster.wait_for_errors(2);
+  std::string messages = cluster.errors()[0].message + "\n" + cluster.errors()[1].message;
+  EXPECT_NE(messages.find("output 0 is int64 [2], inferred was int64 [3]"), std::string::npos) << messages;
+  EXPECT_NE(messages.find("input 0 arrived as int64 [2], inferred was int64 [3]"), std::string::npos) << messages;
+}
+
+TEST(Failure, APieceThatHoldsACompositionIsRefusedByName) {
+  Cluster cluster({0});
+  PieceWriter writer;
+  writer.call(ops().composition, {}, {{0, meta(one_device, {2}, {Replicate()})}});
+  cluster.send(writer);
+  cluster.wait_for_errors(1);
+  EXPECT_NE(cluster.errors()[0].message.find("'test.composition' is a composition of other operators"),
+            std::string::npos)
+      << cluster.errors()[0].message;
+  EXPECT_EQ(cluster.end(0), std::vector<int>{1});
+}
+
 TEST(Failure, AValueThatWasNeverMadeIsReported) {
   Cluster cluster({0});
   const TensorMeta* x = meta(one_device, {2}, {Replicate()});

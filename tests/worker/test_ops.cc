@@ -99,6 +99,7 @@ TestOps register_ops() {
   result.wait = def("test.wait", wait_kernel);
   result.from_host = def("from_host", from_host_kernel);
   result.redistribute = def("test.redistribute", nullptr, Lowering::kTransfer);
+  result.composition = def("test.composition", nullptr);
   result.read = def("test.read", nullptr, Lowering::kRead);
   return result;
 }

@@ -1,0 +1,8 @@
+// The programs of this folder run in one job, with the tests' own operators.
+#include "tests/random/planted.h"
+#include "tests/support/cluster.h"
+
+int main(int argc, char** argv) {
+  dtorch::test::register_planted_operators();
+  return dtorch::test::run_tests(argc, argv, 2, 4);
+}
