@@ -96,11 +96,11 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
   entry->output_layouts.assign(key.output_layouts.begin(), key.output_layouts.end());
   entry->policy = key.policy;
   entry->decoded = key.op->attributes.decode(entry->attributes);
-  InferContext context{key.op->name, key.inputs, entry->decoded.get()};
+  InferContext context{key.op->called(), key.inputs, entry->decoded.get()};
   try {
     std::vector<OutputMeta> outputs = key.op->infer(context);
     std::vector<Layout> layouts = infer_layouts(key, context, outputs, where, &entry->conversions);
-    for (const Layout& layout : layouts) check_mesh(layout.mesh(), key.op->name);
+    for (const Layout& layout : layouts) check_mesh(layout.mesh(), key.op->called());
     if (entry->conversions.empty()) {
       std::vector<const TensorMeta*> metas;
       for (size_t i = 0; i < outputs.size(); ++i)

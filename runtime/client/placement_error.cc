@@ -69,7 +69,7 @@ PlacementError placement_error(const OperatorDef& op, std::span<const TensorMeta
   std::vector<PlacementError::Input> described;
   for (const TensorMeta* meta : inputs)
     described.push_back({meta->global_shape, meta->dtype, meta->layout.mesh(), meta->layout});
-  return {op.name, std::move(described), std::move(failure), where};
+  return {op.called(), std::move(described), std::move(failure), where};
 }
 
 void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> inputs) {
@@ -77,7 +77,7 @@ void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> in
   for (size_t i = 1; i < inputs.size(); ++i) {
     const DeviceMesh& other = inputs[i]->layout.mesh();
     if (other == first) continue;
-    throw MeshError(std::string("[") + op.name + "] inputs are on different meshes: input 0 on " + first.str() +
+    throw MeshError(std::string("[") + op.called() + "] inputs are on different meshes: input 0 on " + first.str() +
                     ", input " + std::to_string(i) + " on " + other.str() +
                     "; redistribute(mesh, placements) moves one");
   }

@@ -2,6 +2,7 @@
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/named_operator.h"
+#include "runtime/client/placement_error.h"
 #include "runtime/client/record.h"
 #include "runtime/client/redistribute_call.h"
 
@@ -21,6 +22,7 @@ TensorFuture record_read(const Tensor& tensor, const Box& region, int64_t device
   payload->add_ref();  // the call's
   record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {},
               where);
+  graph.count_read();
   if (!op.ends_subgraph) graph.flush();
   return future;
 }
@@ -37,6 +39,13 @@ void check_readable(const Tensor& tensor) {
 TensorFuture Tensor::to_host_async(Where where) const {
   check_readable(*this);
   NoGrad no_grad;
+  if (layout().has_partial() && conversion_policy(value()->graph()) == ConversionPolicy::kNone) {
+    MatchFailure failure;
+    while (!layout().placement(++failure.axis).is_partial()) continue;
+    failure.reason = "reading a pending value reduces it, and implicit redistribution is off";
+    failure.fix = {{0, layout().without_partial()}};
+    throw PlacementError("to_host", {{shape(), dtype(), mesh(), layout()}}, std::move(failure), source_line(where));
+  }
   const Tensor value = redistribute_call(*this, layout().without_partial(), where);
   return record_read(value, whole(shape()), -1, where);
 }
