@@ -46,6 +46,7 @@ std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& c
     MatchFailure failure;
     failure.reason = std::move(reason);
     failure.fix = cheapest_fix(context, op.layouts, outputs);
+    failure.legal_rows = legal_rows_of(context, op.layouts, outputs);
     throw placement_error(op, key.inputs, std::move(failure), where);
   }
   std::vector<int64_t> output_ndims;

@@ -43,6 +43,7 @@ TensorFuture Tensor::to_host_async(Where where) const {
     MatchFailure failure;
     while (!layout().placement(++failure.axis).is_partial()) continue;
     failure.reason = "reading a pending value reduces it, and implicit redistribution is off";
+    failure.legal_rows = {"(Replicate())", "(Shard(d))"};
     failure.fix = {{0, layout().without_partial()}};
     throw PlacementError("to_host", {{shape(), dtype(), mesh(), layout()}}, std::move(failure), source_line(where));
   }
