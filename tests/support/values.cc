@@ -223,7 +223,7 @@ std::string check_tensor(const Tensor& tensor, const HostTensor& want, double to
              (reduce ? " belongs to: " : ": ") + wrong + ", layout " + layout.str();
     }
   }
-  const std::string wrong = difference(tensor.to_host(), want, tolerance);
+  const std::string wrong = difference(tensor.reduced().to_host(), want, tolerance);
   return wrong.empty() ? "" : "read as a whole: " + wrong + ", layout " + layout.str();
 }
 
