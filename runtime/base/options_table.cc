@@ -28,7 +28,7 @@ constexpr OptionRow kRows[] = {
      "LibTorch's, on one CPU device"},
     {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
     {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off",
-     "note what explain(tensor) tells: operators, conversions, lines"},
+     "print subgraphs before and after the passes; set_explain(true)"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},
     {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
