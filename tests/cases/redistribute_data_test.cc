@@ -1,4 +1,6 @@
 // Redistribution with real data: between meshes, with every kind of Partial, with another dtype; what meshes cost.
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <random>
 
