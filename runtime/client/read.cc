@@ -5,6 +5,7 @@
 #include "runtime/client/placement_error.h"
 #include "runtime/client/record.h"
 #include "runtime/client/redistribute_call.h"
+#include "runtime/client/thread_state.h"
 
 namespace dtorch {
 namespace {
@@ -22,7 +23,7 @@ TensorFuture record_read(const Tensor& tensor, const Box& region, int64_t device
   payload->add_ref();  // the call's
   record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {},
               where);
-  graph.count_read();
+  if (!thread_state.checks_replicas) graph.count_read();  // explain() goes back to the program's own reads
   if (!op.ends_subgraph) graph.flush();
   return future;
 }

@@ -45,6 +45,14 @@ TEST_F(CheckReplicas, LetsCorrectProgramsRunWithBackward) {
   EXPECT_EQ(loss.item<float>(), sum(relu(matmul(x, w))).item<float>());
 }
 
+TEST_F(CheckReplicas, DoesNotCutWhatExplainShows) {
+  client().set_explain(true);
+  const Tensor x = on_dp_tp({4, 6}, Replicate(), Replicate());
+  const std::string text = explain(diverge_on(diverge_on(x, -1), -1));
+  client().set_explain(false);
+  EXPECT_NE(text.find("%3 = diverge_on(%2)"), std::string::npos) << text;
+}
+
 TEST_F(CheckReplicas, WithoutItADifferenceIsNotNoticed) {
   client().set_check_replicas(false);
   const Tensor y = diverge_on(on_two({4}, Replicate()), 1);

@@ -15,8 +15,7 @@ class PrintPass final : public Pass {
   const char* name() const override { return "print"; }
   void run(LogicalGraph& graph, const PassContext& context) override {
     if (graph.empty()) return;
-    log_info("subgraph {}, {} operators:\n{}", when_, graph.operators.size(),
-             graph_text(graph, context.specs, binding_));
+    log_info("subgraph {}:\n{}", when_, graph_text(graph, context.specs, binding_));
   }
 
  private:
