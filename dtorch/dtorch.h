@@ -11,6 +11,7 @@
 #include "runtime/autograd/backward.h"
 #include "runtime/base/error.h"
 #include "runtime/client/client.h"
+#include "runtime/client/explain.h"
 #include "runtime/client/future.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph.h"

@@ -243,15 +243,65 @@ std::string DeviceMesh::sizes_str() const {
   return text + ")";
 }
 
+namespace {
+
+// Rows of device numbers in brackets, as deep as the mesh has axes: [[0, 1], [2, 3]].
+std::string nested_rows(const DeviceMesh& mesh, int64_t axis, int64_t first) {
+  if (axis == mesh.num_axes()) return std::to_string(mesh.devices()[static_cast<size_t>(first)]);
+  int64_t stride = 1;
+  for (int64_t a = axis + 1; a < mesh.num_axes(); ++a) stride *= mesh.shape()[a];
+  std::string text = "[";
+  for (int64_t i = 0; i < mesh.shape()[axis]; ++i) {
+    text += (i == 0 ? "" : ", ") + nested_rows(mesh, axis + 1, first + i * stride);
+  }
+  return text + "]";
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+}  // namespace
+
 std::string DeviceMesh::str() const {
   if (!data_) return "no mesh";
   constexpr int64_t kShown = 16;
-  std::string text = sizes_str() + " of devices [";
-  for (int64_t i = 0; i < std::min(num_devices(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(devices()[static_cast<size_t>(i)]);
+  if (num_devices() <= kShown) {
+    return sizes_str() + " of devices " + (num_axes() == 0 ? "[" : "") + nested_rows(*this, 0, 0) +
+           (num_axes() == 0 ? "]" : "");
   }
-  if (num_devices() > kShown) text += ", ..., " + std::to_string(devices().back());
-  return text + "]";
+  std::string text = sizes_str() + " of devices [";
+  for (int64_t i = 0; i < kShown; ++i) text += std::to_string(devices()[static_cast<size_t>(i)]) + ", ";
+  return text + "..., " + std::to_string(devices().back()) + "]";
+}
+
+std::string DeviceMesh::describe() const {
+  std::string text = sizes_str() + "\n";
+  if (!data_ || num_axes() == 0) return data_ ? text + "  " + std::to_string(devices()[0]) + "\n" : text;
+  const auto position = [&](int64_t axis, int64_t i) { return axis_label(axis) + "=" + std::to_string(i); };
+  const int64_t columns = shape()[num_axes() - 1];
+  const bool has_rows = num_axes() > 1;
+  const int64_t rows = has_rows ? shape()[num_axes() - 2] : 1;
+  size_t width = position(num_axes() - 1, columns - 1).size();
+  for (int64_t device : devices()) width = std::max(width, std::to_string(device).size());
+  const size_t label_width = has_rows ? position(num_axes() - 2, rows - 1).size() : 0;
+  for (int64_t first = 0; first < num_devices(); first += rows * columns) {
+    const Shape coordinate = coordinate_of_index(first);
+    std::string title;
+    for (int64_t a = 0; a + 2 < num_axes(); ++a) title += (a == 0 ? "" : ", ") + position(a, coordinate[a]);
+    if (!title.empty()) text += title + ":\n";
+    text += "  " + padded("", label_width);
+    for (int64_t c = 0; c < columns; ++c) text += "  " + padded(position(num_axes() - 1, c), width);
+    text += "\n";
+    for (int64_t r = 0; r < rows; ++r) {
+      text += "  " + padded(has_rows ? position(num_axes() - 2, r) : "", label_width);
+      for (int64_t c = 0; c < columns; ++c) {
+        text += "  " + padded(std::to_string(devices()[static_cast<size_t>(first + r * columns + c)]), width);
+      }
+      text += "\n";
+    }
+  }
+  return text;
 }
 
 std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh) { return out << mesh.str(); }

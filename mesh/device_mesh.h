@@ -55,8 +55,9 @@ class DeviceMesh {
   // Replaces one axis by several whose sizes multiply to it.
   DeviceMesh split(std::string_view axis, const Shape& sizes, const std::vector<std::string>& names) const;
 
-  std::string str() const;        // cpu mesh (dp=2, tp=2) of devices [0, 1, 2, 3]
+  std::string str() const;        // cpu mesh (dp=2, tp=2) of devices [[0, 1], [2, 3]]
   std::string sizes_str() const;  // cpu mesh (dp=2, tp=2)
+  std::string describe() const;   // several lines: the device numbers in rows, with the positions on the axes
   const MeshData* data() const { return data_; }
   friend bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.data_ == b.data_; }
 

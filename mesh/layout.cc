@@ -1,6 +1,7 @@
 // Layout and TensorMeta: who holds what, printing, interning.
 #include "mesh/layout.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -171,6 +172,75 @@ std::string Layout::str() const {
   return placements().str() + (order_is_default() ? "" : ", order " + order_str());
 }
 
+namespace {
+
+// Where parts begin and end along a dim, ascending, without repetition.
+std::vector<int64_t> cuts_of(const Layout& layout, const Shape& global_shape, int64_t dim) {
+  std::vector<int64_t> cuts;
+  for (int64_t index = 0; index < layout.mesh().num_devices(); ++index) {
+    const Box box = layout.box_at(global_shape, index);
+    cuts.push_back(box.offset[dim]);
+    cuts.push_back(box.offset[dim] + box.size[dim]);
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+// The devices whose box covers [row, column].
+std::string holders_of(const Layout& layout, const Shape& global_shape, const Box& cell) {
+  std::string text;
+  for (int64_t index = 0; index < layout.mesh().num_devices(); ++index) {
+    if (!layout.box_at(global_shape, index).contains(cell)) continue;
+    text += (text.empty() ? "" : " ") + std::to_string(layout.mesh().devices()[static_cast<size_t>(index)]);
+  }
+  return text;
+}
+
+std::string span_text(const std::vector<int64_t>& cuts, size_t i) {
+  return std::to_string(cuts[i]) + ":" + std::to_string(cuts[i + 1]);
+}
+
+// A tensor of one or two dims as a grid of the boxes, each with the devices that hold it; "" when it would be too
+// large.
+std::string picture_of(const Layout& layout, const Shape& global_shape) {
+  constexpr size_t kMaxSide = 16;
+  const int64_t ndim = global_shape.ndim();
+  if (ndim < 1 || ndim > 2 || global_shape.num_elements() == 0) return "";
+  // A vector is one row.
+  const std::vector<int64_t> rows = ndim == 2 ? cuts_of(layout, global_shape, 0) : std::vector<int64_t>{0, 1};
+  const std::vector<int64_t> columns = cuts_of(layout, global_shape, ndim - 1);
+  if (rows.size() > kMaxSide + 1 || columns.size() > kMaxSide + 1) return "";
+  std::vector<std::vector<std::string>> table(rows.size(), std::vector<std::string>(columns.size()));
+  for (size_t c = 0; c + 1 < columns.size(); ++c) table[0][c + 1] = span_text(columns, c);
+  for (size_t r = 0; r + 1 < rows.size(); ++r) {
+    if (ndim == 2) table[r + 1][0] = span_text(rows, r);
+    for (size_t c = 0; c + 1 < columns.size(); ++c) {
+      Box cell{{columns[c]}, {columns[c + 1] - columns[c]}};
+      if (ndim == 2) cell = {{rows[r], columns[c]}, {rows[r + 1] - rows[r], columns[c + 1] - columns[c]}};
+      table[r + 1][c + 1] = holders_of(layout, global_shape, cell);
+    }
+  }
+  std::vector<size_t> widths(columns.size(), 0);
+  for (const auto& row : table) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string rule = "  " + std::string(widths[0], ' ') + " +";
+  for (size_t c = 1; c < widths.size(); ++c) rule += std::string(widths[c] + 2, '-') + "+";
+  std::string text;
+  for (size_t r = 0; r < table.size(); ++r) {
+    text += "  " + table[r][0] + std::string(widths[0] - table[r][0].size(), ' ') + (r == 0 ? "  " : " |");
+    for (size_t c = 1; c < widths.size(); ++c) {
+      text += " " + table[r][c] + std::string(widths[c] - table[r][c].size(), ' ') + (r == 0 ? "  " : " |");
+    }
+    while (text.back() == ' ') text.pop_back();
+    text += "\n" + rule + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string Layout::describe(const Shape& global_shape) const {
   std::string text;
   for (int64_t index = 0; index < mesh().num_devices(); ++index) {
@@ -179,7 +249,7 @@ std::string Layout::describe(const Shape& global_shape) const {
     for (int64_t a = 0; a < coordinate.size(); ++a) text += (a == 0 ? "" : ", ") + std::to_string(coordinate[a]);
     text += "): " + box_at(global_shape, index).str() + "\n";
   }
-  return text;
+  return text + picture_of(*this, global_shape);
 }
 
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.str(); }

@@ -63,7 +63,8 @@ class Layout {
 
   std::string str() const;        // {Shard(0), Replicate()}, with ", order {tp, dp}" when not default
   std::string order_str() const;  // {tp, dp}: shard_order by name
-  std::string describe(const Shape& global_shape) const;  // one line a device: number, coordinate, box
+  // One line a device (number, coordinate, box); up to two dims also as a picture of who holds which box.
+  std::string describe(const Shape& global_shape) const;
   const LayoutData* data() const { return data_; }
   friend bool operator==(const Layout& a, const Layout& b) { return a.data_ == b.data_; }
 

@@ -1,5 +1,5 @@
-// Choice of the stages of a redistribution, its cost and its description. Everything here is a pure function of the
-// layouts, in integers, so that every Sub-Controller comes to the same plan.
+// Choice of the stages of a redistribution and its cost. Everything here is a pure function of the layouts, in
+// integers, so that every Sub-Controller comes to the same plan.
 #include "mesh/redistribute_plan.h"
 
 #include <algorithm>
@@ -91,14 +91,17 @@ Layout folded_layout(const Layout& from, const Layout& to, const Placements& pla
   return Layout(from.mesh(), placements, ndim, order);
 }
 
+// Adds the layout that `from` gets with these placements, if it is a new one.
+void add_target(std::vector<Layout>& targets, const Layout& from, const Layout& to, const Placements& placements,
+                int64_t ndim) {
+  const Layout target = folded_layout(from, to, placements, ndim);
+  if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
+}
+
 // Layouts to which the folded axes may go, best guess first: sharded as the destination has them, all on one dim, or
 // replicated.
 std::vector<Layout> fold_targets(const Layout& from, const Layout& to, const AxisList& folded, int64_t ndim) {
   std::vector<Layout> targets;
-  const auto add = [&](const Placements& placements) {
-    const Layout target = folded_layout(from, to, placements, ndim);
-    if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
-  };
   for (const bool as_destination : {true, false}) {
     for (int64_t dim = 0; dim < ndim; ++dim) {
       Placements placements = from.placements();
@@ -106,13 +109,60 @@ std::vector<Layout> fold_targets(const Layout& from, const Layout& to, const Axi
         const bool take = as_destination && from.mesh() == to.mesh() && to.placement(axis).is_shard();
         placements[axis] = take ? to.placement(axis) : Shard(dim);
       }
-      add(placements);
+      add_target(targets, from, to, placements, ndim);
     }
   }
   Placements placements = from.placements();
   for (int8_t axis : folded) placements[axis] = Replicate();
-  add(placements);
+  add_target(targets, from, to, placements, ndim);
   return targets;
+}
+
+// Further targets: every axis by itself. Replicas of the parts may share the work of folding (their axis is sharded
+// until the copy after it), and a shard may go where the destination wants it in the same stage.
+void add_free_targets(std::vector<Layout>& targets, const Layout& from, const Layout& to, const AxisList& folded,
+                      int64_t ndim) {
+  constexpr int64_t kMaxTargets = 256;
+  const bool same_mesh = from.mesh() == to.mesh();
+  std::vector<std::vector<Placement>> options;
+  int64_t combinations = 1;
+  for (int64_t axis = 0; axis < from.mesh().num_axes(); ++axis) {
+    std::vector<Placement>& own = options.emplace_back();
+    const Placement& p = from.placement(axis);
+    const bool is_fold = std::find(folded.begin(), folded.end(), static_cast<int8_t>(axis)) != folded.end();
+    own.push_back(is_fold ? Replicate() : p);
+    if (from.mesh().shape()[axis] == 1 || (p.is_partial() && !is_fold)) continue;
+    if (p.is_shard()) {
+      if (same_mesh && !to.placement(axis).is_partial() && to.placement(axis) != p) own.push_back(to.placement(axis));
+    } else {
+      for (int64_t dim = 0; dim < ndim; ++dim) own.push_back(Shard(dim));
+    }
+    combinations *= static_cast<int64_t>(own.size());
+    if (combinations > kMaxTargets) return;
+  }
+  for (int64_t number = 0; number < combinations; ++number) {
+    Placements placements;
+    int64_t rest = number;
+    for (const std::vector<Placement>& own : options) {
+      placements.push_back(own[static_cast<size_t>(rest % static_cast<int64_t>(own.size()))]);
+      rest /= static_cast<int64_t>(own.size());
+    }
+    add_target(targets, from, to, placements, ndim);
+  }
+}
+
+// What the fullest device holds during a step: its parts before and after, and what a fold brings.
+int64_t peak_elements(const Step& step, const Shape& shape) {
+  const DeviceMesh& mesh = step.to.mesh();
+  const int64_t parts = num_parts(step.from, step.folded_axes);
+  int64_t peak = 0;
+  for (int64_t index = 0; index < mesh.num_devices(); ++index) {
+    const int64_t after = step.to.box_at(shape, index).num_elements();
+    const int64_t from_index = step.from.mesh().index_of(mesh.devices()[static_cast<size_t>(index)]);
+    const int64_t before = from_index < 0 ? 0 : step.from.box_at(shape, from_index).num_elements();
+    peak = std::max(peak, before + after + (parts - 1) * after);
+  }
+  return peak;
 }
 
 struct Steps {
@@ -120,54 +170,88 @@ struct Steps {
   int64_t elements = 0;
 };
 
-// Folds one kind of reduction after the other, each to the target that makes fold and remaining copy cheapest; then
-// copies.
-Steps choose_steps(const Shape& shape, const Layout& source, const Layout& destination) {
-  Steps steps;
-  Layout at = source;
-  while (at != destination) {
-    Step step{at, destination, {}, kSum};
+// Folds one kind of reduction after the other, each to the target that makes everything cheapest; then copies. Of plans
+// that move equally much, a small tensor takes the one with fewer stages, a large one that which needs less memory.
+class StepSearch {
+ public:
+  StepSearch(const Shape& shape, const Layout& destination)
+      : shape_(shape), destination_(destination), small_(shape.num_elements() <= kSmallElements) {}
+
+  // depth: folds before this one.
+  Steps best_from(const Layout& at, int depth = 0) const {
+    if (at == destination_) return {};
     bool last_fold = true;
+    const Step fold = next_fold(at, &last_fold);
+    if (fold.folded_axes.empty()) return {{fold}, elements_moved(fold, shape_)};
+    // Later folds are tried for every target of the first one only.
+    const bool looks_ahead = last_fold || depth == 0;
+    std::optional<Steps> best;
+    for (const Layout& target : targets_of(fold, last_fold)) {
+      Step step = fold;
+      step.to = target;
+      Steps steps{{step}, elements_moved(step, shape_)};
+      if (best && steps.elements > best->elements) continue;
+      if (looks_ahead) append(steps, best_from(target, depth + 1));
+      if (!best || better(steps, *best)) best = std::move(steps);
+    }
+    if (!looks_ahead) append(*best, best_from(best->list.back().to, depth + 1));
+    return *best;
+  }
+
+ private:
+  // The kind of reduction that comes first, straight to the destination.
+  Step next_fold(const Layout& at, bool* is_last) const {
+    Step step{at, destination_, {}, kSum};
     for (int64_t axis = 0; axis < at.mesh().num_axes(); ++axis) {
       const Placement& p = at.placement(axis);
-      if (!p.is_partial() || keeps_partial(at, destination, axis)) continue;
+      if (!p.is_partial() || keeps_partial(at, destination_, axis)) continue;
       if (step.folded_axes.empty()) step.kind = p.reduce;
       if (p.reduce == step.kind)
         step.folded_axes.push_back(static_cast<int8_t>(axis));
       else
-        last_fold = false;
+        *is_last = false;
     }
-    if (step.folded_axes.empty()) {
-      steps.elements += elements_moved(step, shape);
-      steps.list.push_back(step);
-      break;
-    }
-    std::optional<int64_t> best_cost;
-    int64_t best_moved = 0;
-    Layout best;
-    const auto consider = [&](const Layout& target) {
-      step.to = target;
-      const int64_t moved = elements_moved(step, shape);
-      if (best_cost && moved >= *best_cost) return;
-      const int64_t rest =
-          last_fold && target != destination ? elements_moved({target, destination, {}, kSum}, shape) : 0;
-      if (best_cost && moved + rest >= *best_cost) return;
-      best_cost = moved + rest;
-      best_moved = moved;
-      best = target;
-    };
-    // Of plans that move equally much, a small tensor takes the one with fewer stages, a large one that which holds
-    // less.
-    const bool small = shape.num_elements() <= kSmallElements;
-    if (last_fold && small) consider(destination);
-    for (const Layout& target : fold_targets(at, destination, step.folded_axes, shape.ndim())) consider(target);
-    if (last_fold) consider(destination);
-    step.to = best;
-    steps.elements += best_moved;
-    steps.list.push_back(step);
-    at = best;
+    return step;
   }
-  return steps;
+
+  std::vector<Layout> targets_of(const Step& fold, bool last_fold) const {
+    std::vector<Layout> targets;
+    if (last_fold && small_) targets.push_back(destination_);
+    for (const Layout& target : fold_targets(fold.from, destination_, fold.folded_axes, shape_.ndim())) {
+      if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
+    }
+    if (!last_fold) return targets;
+    if (!small_ && std::find(targets.begin(), targets.end(), destination_) == targets.end()) {
+      targets.push_back(destination_);
+    }
+    add_free_targets(targets, fold.from, destination_, fold.folded_axes, shape_.ndim());
+    return targets;
+  }
+
+  static void append(Steps& steps, Steps rest) {
+    steps.elements += rest.elements;
+    steps.list.insert(steps.list.end(), rest.list.begin(), rest.list.end());
+  }
+
+  bool better(const Steps& a, const Steps& b) const {
+    if (a.elements != b.elements) return a.elements < b.elements;
+    if (small_) return a.list.size() < b.list.size();
+    return peak(a) < peak(b);
+  }
+
+  int64_t peak(const Steps& steps) const {
+    int64_t most = 0;
+    for (const Step& step : steps.list) most = std::max(most, peak_elements(step, shape_));
+    return most;
+  }
+
+  const Shape& shape_;
+  const Layout& destination_;
+  const bool small_;
+};
+
+Steps choose_steps(const Shape& shape, const Layout& source, const Layout& destination) {
+  return StepSearch(shape, destination).best_from(source);
 }
 
 }  // namespace
@@ -203,59 +287,6 @@ int64_t RedistributePlan::bytes_moved(const DeviceBinding& binding) const {
     for (int64_t device : stage.to->layout.mesh().devices()) bytes += bytes_received(stage, device, binding);
   }
   return bytes;
-}
-
-namespace {
-
-const char* verb_of(const RedistributePlan& plan, const Stage& stage) {
-  if (!stage.folded_axes.empty()) return "fold";
-  return plan.kind == PlanKind::kLocal ? "local" : "copy";
-}
-
-std::string axes_str(const Stage& stage) {
-  std::string text;
-  for (int8_t axis : stage.folded_axes) text += (text.empty() ? "" : ", ") + stage.from->layout.mesh().axis_label(axis);
-  return text;
-}
-
-// Bytes that `device` holds and receives during a stage: its part of both layouts, and the parts that a fold brings.
-int64_t stage_bytes(const Stage& stage, int64_t device, int64_t received) {
-  int64_t elements = 0;
-  for (const TensorMeta* meta : {stage.from, stage.to}) {
-    const int64_t index = meta->layout.mesh().index_of(device);
-    if (index >= 0) elements += meta->layout.box_at(meta->global_shape, index).num_elements();
-  }
-  return elements * size_of(stage.to->dtype) + (stage.folded_axes.empty() ? 0 : received);
-}
-
-}  // namespace
-
-std::string RedistributePlan::explain(const DeviceBinding& binding) const {
-  if (kind == PlanKind::kNothing) return "nothing to do: the layouts are equal\n";
-  const TensorMeta* source = stages.front().from;
-  const TensorMeta* destination = stages.back().to;
-  std::string text = "redistribute " + source->str() + " to " + destination->layout.str();
-  if (source->layout.mesh() != destination->layout.mesh()) text += " on " + destination->layout.mesh().str();
-  text += kind == PlanKind::kLocal ? ": local, no data moves\n" : "\n";
-  int64_t peak = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const Stage& stage = stages[i];
-    text += "  step " + std::to_string(i + 1) + ": " + verb_of(*this, stage);
-    if (!stage.folded_axes.empty()) {
-      text += std::string(" ") + (stage.divisor > 1 ? "avg" : name_of(stage.reduce)) + " over " + axes_str(stage);
-    }
-    text += " " + stage.from->layout.str() + " -> " + stage.to->layout.str();
-    int64_t total = 0;
-    int64_t most = 0;
-    for (int64_t device : stage.to->layout.mesh().devices()) {
-      const int64_t received = bytes_received(stage, device, binding);
-      total += received;
-      most = std::max(most, received);
-      peak = std::max(peak, stage_bytes(stage, device, received));
-    }
-    text += "; receives at most " + std::to_string(most) + " bytes a device, " + std::to_string(total) + " in all\n";
-  }
-  return text + "  peak memory: " + std::to_string(peak) + " bytes a device\n";
 }
 
 }  // namespace dtorch

@@ -46,6 +46,8 @@ struct RedistributePlan {
   PlanKind kind = PlanKind::kNothing;
   std::vector<Stage> stages;
   std::string explain(const DeviceBinding& binding) const;  // steps, bytes a device, peak
+  // The most that one device holds and receives at a time, the tensor before and after included.
+  int64_t peak_bytes(const DeviceBinding& binding) const;
   // Bytes that devices receive from other devices, summed over devices.
   int64_t bytes_moved(const DeviceBinding& binding) const;
 };
@@ -62,6 +64,11 @@ std::vector<PlanPiece> pieces_for(const Stage& stage, int64_t device, const Devi
 
 // Bytes that `device` receives from other devices in a stage.
 int64_t bytes_received(const Stage& stage, int64_t device, const DeviceBinding& binding);
+
+// What a redistribution would do, without a tensor: RedistributePlan::explain for devices that share one node. The
+// layouts may be of different meshes.
+std::string explain_redistribute(const Layout& from, const Layout& to, const Shape& global_shape,
+                                 DType dtype = kFloat32);
 
 // Bytes that the plan from one layout to the other moves between devices, without making the plan's metas. Exact.
 int64_t redistribute_bytes(const Shape& global_shape, DType dtype, const Layout& from, const Layout& to);

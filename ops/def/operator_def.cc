@@ -3,6 +3,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <string>
+
 namespace dtorch {
 
 bool KernelContext::is_partial_owner(size_t i) const {
@@ -14,6 +19,24 @@ bool KernelContext::is_partial_owner(size_t i) const {
   return true;
 }
 
+namespace {
+
+// The name before the signature's parenthesis; the operator's own where the signature is words. Lives as long as the
+// process.
+const char* user_name_of(const OperatorDef& def) {
+  const std::string_view signature = def.signature;
+  const size_t end = signature.find('(');
+  const std::string_view name = signature.substr(0, end);
+  const bool is_name = end != std::string_view::npos && end > 0 && std::ranges::all_of(name, [](char c) {
+                         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':' || c == '.';
+                       });
+  if (!is_name || name == def.name) return def.name;
+  static std::deque<std::string> names;
+  return names.emplace_back(name).c_str();
+}
+
+}  // namespace
+
 OperatorRegistry& OperatorRegistry::global() {
   static OperatorRegistry registry;
   return registry;
@@ -22,6 +45,7 @@ OperatorRegistry& OperatorRegistry::global() {
 void OperatorRegistry::add(OperatorDef& def) {
   if (find(def.name)) throw UserError(std::string("an operator named '") + def.name + "' is registered already");
   DTORCH_CHECK(defs_.size() < 0xFFFF, "too many operators");
+  def.user_name = user_name_of(def);
   def.index = static_cast<uint16_t>(defs_.size());
   defs_.push_back(&def);
 }

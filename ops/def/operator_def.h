@@ -155,6 +155,10 @@ struct OperatorDef {
   uint32_t saved_outputs = 0;
   bool ends_subgraph = false;  // reads and optimizer steps
   uint16_t index = 0;          // set by the registry
+  const char* user_name = "";  // set by the registry: the signature's name
+
+  // What the user knows it by, for messages: mul where the operator is mul_number.
+  const char* called() const { return user_name[0] != '\0' ? user_name : name; }
 };
 
 // The operators of this process in a fixed order. Filled once before dtorch::run (thread-safe to read after that).

@@ -1,19 +1,12 @@
 // to(x, dtype). Layouts: same on every dim. Between floating dtypes it is linear up to rounding and increasing, so that
 // Partial of every kind passes. Gradient: g in the dtype of x.
+#include "ops/def/cast_attrs.h"
 #include "ops/math/kernels.h"
 
 namespace dtorch {
 namespace {
 
 using namespace math;
-
-struct CastAttrs {
-  DType dtype = kFloat32;
-  template <class V>
-  void fields(V& v) {
-    v("dtype", dtype);
-  }
-};
 
 std::vector<OutputMeta> cast_infer(const InferContext& context) {
   return {{context.shape(0), context.attributes<CastAttrs>().dtype}};

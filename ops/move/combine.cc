@@ -11,6 +11,7 @@ void require_implicit_redistribution(const char* op, const Tensor& x, const Layo
   failure.axis = 0;
   while (x.layout().placement(failure.axis) == fix.placement(failure.axis)) ++failure.axis;
   failure.reason = "it combines what devices hold, and implicit redistribution is off";
+  failure.legal_rows = {"(" + fix.placement(failure.axis).str() + ")"};
   failure.fix = {{0, fix}};
   throw PlacementError(op, {{x.shape(), x.dtype(), x.mesh(), x.layout()}}, std::move(failure), source_line(where));
 }

@@ -1,4 +1,5 @@
-// The operators of this room: redistribute and read. Not for users, who call methods of Tensor.
+// The operators of this room: redistribute, read and what --check-replicas records. Not for users, who call methods of
+// Tensor.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,6 +10,6 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> move_operators();
-extern OperatorDef redistribute_op, read_op;
+extern OperatorDef redistribute_op, read_op, replica_hash_op;
 
 }  // namespace dtorch

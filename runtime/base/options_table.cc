@@ -27,7 +27,8 @@ constexpr OptionRow kRows[] = {
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
     {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
-    {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs before and after the passes"},
+    {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off",
+     "print subgraphs before and after the passes; set_explain(true)"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},
     {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
@@ -35,6 +36,8 @@ constexpr OptionRow kRows[] = {
     {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off", "fastest order; bits may depend on the nodes"},
     {"check-metadata", "DTORCH_CHECK_METADATA", "on|off", "on", "", "on or off",
      "compare results with inferred shapes, dtypes"},
+    {"check-replicas", "DTORCH_CHECK_REPLICAS", "", "off", "", "on or off",
+     "after every operator compare what replicas hold (slow)"},
     {"inflight-operators", "DTORCH_INFLIGHT_OPERATORS", "N", "16384", "operators", "an integer from 1 to 16777216",
      "how far a program may run ahead"},
     {"inflight-bytes", "DTORCH_INFLIGHT_BYTES", "BYTES", "4G", "bytes",
@@ -126,6 +129,8 @@ void store(const Given& given, RuntimeOptions& options) {
     options.fast_reduce = given.on();
   } else if (name == "check-metadata") {
     options.check_metadata = given.on();
+  } else if (name == "check-replicas") {
+    options.check_replicas = given.on();
   } else if (name == "inflight-operators") {
     options.inflight_operators = given.integer(1, 16777216);
   } else if (name == "inflight-bytes") {

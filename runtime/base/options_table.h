@@ -21,6 +21,7 @@ struct RuntimeOptions {
   std::string log_level = "info";
   bool fast_reduce = false;
   bool check_metadata = true;
+  bool check_replicas = false;
   int64_t inflight_operators = 16384;
   int64_t inflight_bytes = int64_t{4} << 30;
   bool help = false;

@@ -84,6 +84,8 @@ void Client::synchronize(Where) {
 RuntimeStats Client::stats() { return state_->shared->runtime->stats(); }
 std::string Client::describe_nodes() { return state_->shared->runtime->describe_nodes(); }
 void Client::set_implicit_redistribution(bool on) { state_->shared->implicit_redistribution.store(on); }
+void Client::set_explain(bool on) { state_->shared->explain.store(on); }
+void Client::set_check_replicas(bool on) { state_->shared->check_replicas.store(on); }
 bool Client::stop_requested() const { return state_->shared->runtime->stop_requested(); }
 
 void Client::close() {

@@ -29,6 +29,12 @@ class Client {
   std::string describe_nodes();
   // False: conversions of class (a) and (b) of distribution.md are refused, except in backward.
   void set_implicit_redistribution(bool on);
+  // True: every call from now on notes what it was made of, for explain(tensor). Costs memory: what leads to each
+  // living tensor since the last read. Option --explain.
+  void set_explain(bool on);
+  // True: after every operator the devices that must hold the same bytes are compared by hash; RuntimeFault at the call
+  // names operator, output and device. Every call waits for its result then. Option --check-replicas.
+  void set_check_replicas(bool on);
   bool stop_requested() const;
   // Ends all Graphs and waits for their work; throws what failed and wasn't seen by a read. Called by dtorch::run at
   // the end.
@@ -42,5 +48,6 @@ class Client {
 // Random state of the current Graph.
 void manual_seed(uint64_t seed);
 void set_implicit_redistribution(bool on);
+void set_explain(bool on);
 
 }  // namespace dtorch

@@ -21,6 +21,8 @@ struct ClientShared {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<CallbackThread> callbacks = std::make_shared<CallbackThread>();
   std::atomic<bool> implicit_redistribution{true};
+  std::atomic<bool> explain{false};
+  std::atomic<bool> check_replicas{false};
 };
 
 // Number of a read or of host data (from_host) on its way: unique in this process. Any thread.
@@ -64,6 +66,10 @@ class GraphCore : public RefCounted {
   RandomState next_random_call() { return {random_.seed, random_.next_call++}; }
   const RandomState& random_state() const { return random_; }
   void set_random_state(const RandomState& state) { random_ = state; }
+  // For explain(): a number a call, and how many reads there were. Used while calls are noted only.
+  uint64_t next_call_number() { return ++call_number_; }
+  uint64_t num_reads() const { return num_reads_; }
+  void count_read() { ++num_reads_; }
   // Grows along the tape.
   uint64_t next_tape_order() { return ++tape_order_; }
 
@@ -83,6 +89,8 @@ class GraphCore : public RefCounted {
   OperandId next_slot_ = 0;
   RandomState random_;
   uint64_t tape_order_ = 0;
+  uint64_t call_number_ = 0;
+  uint64_t num_reads_ = 0;
   std::atomic<bool> closed_{false};
   bool fatal_seen_ = false;  // take_failure() has given link_->failure
 

@@ -46,6 +46,7 @@ std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& c
     MatchFailure failure;
     failure.reason = std::move(reason);
     failure.fix = cheapest_fix(context, op.layouts, outputs);
+    failure.legal_rows = legal_rows_of(context, op.layouts, outputs);
     throw placement_error(op, key.inputs, std::move(failure), where);
   }
   std::vector<int64_t> output_ndims;
@@ -97,11 +98,11 @@ const Inference& InferenceCache::add(const InferenceKey& key, uint64_t hash, con
   entry->policy = key.policy;
   DTORCH_CHECK(key.op->infer, std::string(key.op->name) + " is a composition of other operators: nothing to record");
   entry->decoded = key.op->attributes.decode(entry->attributes);
-  InferContext context{key.op->name, key.inputs, entry->decoded.get()};
+  InferContext context{key.op->called(), key.inputs, entry->decoded.get()};
   try {
     std::vector<OutputMeta> outputs = key.op->infer(context);
     std::vector<Layout> layouts = infer_layouts(key, context, outputs, where, &entry->conversions);
-    for (const Layout& layout : layouts) check_mesh(layout.mesh(), key.op->name);
+    for (const Layout& layout : layouts) check_mesh(layout.mesh(), key.op->called());
     if (entry->conversions.empty()) {
       std::vector<const TensorMeta*> metas;
       for (size_t i = 0; i < outputs.size(); ++i)

@@ -20,6 +20,11 @@ PlacementError placement_error(const OperatorDef& op, std::span<const TensorMeta
 std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layouts,
                                      std::span<const OutputMeta> outputs);
 
+// For such rules: the rows that hold on one axis (the first of size 2 or more) with Replicate on the others. Empty when
+// there are too many to try.
+std::vector<std::string> legal_rows_of(const InferContext& context, LayoutFn layouts,
+                                       std::span<const OutputMeta> outputs);
+
 // Inside a handler of UserError: rethrows it (its type kept for Shape, DType, Mesh and KeyError) with the call's
 // inputs, attributes and source line added to the message.
 [[noreturn]] void rethrow_with_call(const OperatorDef& op, const std::string& attributes,

@@ -69,7 +69,7 @@ PlacementError placement_error(const OperatorDef& op, std::span<const TensorMeta
   std::vector<PlacementError::Input> described;
   for (const TensorMeta* meta : inputs)
     described.push_back({meta->global_shape, meta->dtype, meta->layout.mesh(), meta->layout});
-  return {op.name, std::move(described), std::move(failure), where};
+  return {op.called(), std::move(described), std::move(failure), where};
 }
 
 void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> inputs) {
@@ -77,7 +77,7 @@ void check_one_mesh(const OperatorDef& op, std::span<const TensorMeta* const> in
   for (size_t i = 1; i < inputs.size(); ++i) {
     const DeviceMesh& other = inputs[i]->layout.mesh();
     if (other == first) continue;
-    throw MeshError(std::string("[") + op.name + "] inputs are on different meshes: input 0 on " + first.str() +
+    throw MeshError(std::string("[") + op.called() + "] inputs are on different meshes: input 0 on " + first.str() +
                     ", input " + std::to_string(i) + " on " + other.str() +
                     "; redistribute(mesh, placements) moves one");
   }
@@ -108,6 +108,43 @@ std::vector<Conversion> cheapest_fix(const InferContext& context, LayoutFn layou
     }
   }
   return best;
+}
+
+std::vector<std::string> legal_rows_of(const InferContext& context, LayoutFn layouts,
+                                       std::span<const OutputMeta> outputs) {
+  constexpr size_t kMaxTuples = 256;
+  const DeviceMesh& mesh = context.inputs[0]->layout.mesh();
+  int64_t axis = 0;
+  while (axis < mesh.num_axes() && mesh.shape()[axis] == 1) ++axis;
+  if (axis == mesh.num_axes()) return {};
+  std::vector<std::vector<Placement>> options;
+  size_t num_tuples = 1;
+  for (const TensorMeta* meta : context.inputs) {
+    std::vector<Placement>& own = options.emplace_back(std::vector<Placement>{Replicate(), Partial()});
+    for (int64_t dim = 0; dim < meta->global_shape.ndim(); ++dim) own.insert(own.end() - 1, Shard(dim));
+    num_tuples *= own.size();
+    if (num_tuples > kMaxTuples) return {};
+  }
+  std::vector<std::string> rows;
+  for (size_t number = 0; number < num_tuples; ++number) {
+    Row row;
+    std::vector<const TensorMeta*> metas;
+    size_t rest = number;
+    for (size_t i = 0; i < options.size(); ++i) {
+      const TensorMeta& meta = *context.inputs[i];
+      row.inputs.push_back(options[i][rest % options[i].size()]);
+      rest /= options[i].size();
+      Placements placements(mesh.num_axes(), Replicate());
+      placements[axis] = row.inputs.back();
+      metas.push_back(intern_meta(meta.global_shape, meta.dtype, Layout(mesh, placements, meta.global_shape.ndim())));
+    }
+    std::string reason;
+    const auto found = layouts({context.op, metas, context.attributes_}, outputs, &reason);
+    if (!found) continue;
+    for (const Layout& layout : *found) row.outputs.push_back(layout.placement(axis));
+    rows.push_back(row.str());
+  }
+  return rows;
 }
 
 void rethrow_with_call(const OperatorDef& op, const std::string& attributes, std::span<const TensorMeta* const> inputs,

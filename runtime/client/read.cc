@@ -3,8 +3,10 @@
 #include "runtime/client/graph_core.h"
 #include "runtime/client/local_read.h"
 #include "runtime/client/named_operator.h"
+#include "runtime/client/placement_error.h"
 #include "runtime/client/record.h"
 #include "runtime/client/redistribute_call.h"
+#include "runtime/client/thread_state.h"
 
 namespace dtorch {
 namespace {
@@ -22,6 +24,7 @@ TensorFuture record_read(const Tensor& tensor, const Box& region, int64_t device
   payload->add_ref();  // the call's
   record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {},
               where);
+  if (!thread_state.checks_replicas) graph.count_read();  // explain() goes back to the program's own reads
   if (!op.ends_subgraph) graph.flush();
   return future;
 }
@@ -38,6 +41,14 @@ void check_readable(const Tensor& tensor) {
 TensorFuture Tensor::to_host_async(Where where) const {
   check_readable(*this);
   NoGrad no_grad;
+  if (layout().has_partial() && conversion_policy(value()->graph()) == ConversionPolicy::kNone) {
+    MatchFailure failure;
+    while (!layout().placement(++failure.axis).is_partial()) continue;
+    failure.reason = "reading a pending value reduces it, and implicit redistribution is off";
+    failure.legal_rows = {"(Replicate())", "(Shard(d))"};
+    failure.fix = {{0, layout().without_partial()}};
+    throw PlacementError("to_host", {{shape(), dtype(), mesh(), layout()}}, std::move(failure), source_line(where));
+  }
   const Tensor value = redistribute_call(*this, layout().without_partial(), where);
   return record_read(value, whole(shape()), -1, where);
 }

@@ -1,6 +1,8 @@
 #include "runtime/client/record.h"
 
+#include "runtime/client/check_replicas.h"
 #include "runtime/client/graph_core.h"
+#include "runtime/client/lineage.h"
 #include "runtime/client/named_operator.h"
 #include "runtime/client/redistribute_call.h"
 #include "runtime/client/thread_state.h"
@@ -43,14 +45,14 @@ GraphCore& graph_of(const RecordCall& call, const SourceLine& where) {
   if (call.inputs.empty()) return current_graph();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.inputs[i]->defined()) continue;
-    throw UserError(std::string("[") + call.op.name + "] input " + std::to_string(i) +
+    throw UserError(std::string("[") + call.op.called() + "] input " + std::to_string(i) +
                     " is undefined (a default-constructed Tensor)\n" + "  called at " + where.str());
   }
   GraphCore& first = call.inputs[0]->value()->graph();
   for (size_t i = 1; i < call.inputs.size(); ++i) {
     GraphCore& other = call.inputs[i]->value()->graph();
     if (&other == &first) continue;
-    throw GraphError(std::string("[") + call.op.name + "] inputs are of different Graphs: input 0 of graph " +
+    throw GraphError(std::string("[") + call.op.called() + "] inputs are of different Graphs: input 0 of graph " +
                      std::to_string(first.id()) + ", input " + std::to_string(i) + " of graph " +
                      std::to_string(other.id()) +
                      "; values pass between Graphs by to_host() and from_host()\n  called at " + where.str());
@@ -71,7 +73,7 @@ void append_to_tape(const RecordCall& call, const Inference& inference, GraphCor
                     const SourceLine& where) {
   auto node = make_intrusive<GradNode>();
   node->op = &call.op;
-  node->name = call.op.name;
+  node->name = call.op.called();
   node->attributes = inference.decoded;
   node->scalars.assign(call.scalars.begin(), call.scalars.end());
   node->order = graph.next_tape_order();
@@ -101,13 +103,15 @@ void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload,
   const Inference& inference = graph.cache().get(
       {&call.op, call.attributes, scratch.metas, call.output_layouts, conversion_policy(graph)}, line);
   if (!inference.conversions.empty()) {
-    DTORCH_CHECK(!converted, std::string(call.op.name) + ": conversions of converted inputs");
+    DTORCH_CHECK(!converted, std::string(call.op.called()) + ": conversions of converted inputs");
     std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
     std::vector<Tensor> kept;
     kept.reserve(inference.conversions.size());
     for (const Conversion& conversion : inference.conversions) {
       const Tensor*& input = inputs.at(static_cast<size_t>(conversion.input));
       kept.push_back(redistribute_call(*input, conversion.layout, where));
+      const Value& converted_value = *kept.back().value();
+      if (converted_value.lineage()) converted_value.lineage()->inserted_for = call.op.called();
       input = &kept.back();
     }
     record_checked({call.op, call.attributes, inputs, call.scalars, call.output_layouts}, std::move(payload), graph,
@@ -116,17 +120,20 @@ void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload,
   }
   const OperatorSpec& spec = *inference.spec;
   DTORCH_CHECK(outputs.size() == spec.outputs.size(),
-               std::string(call.op.name) + ": " + std::to_string(outputs.size()) + " outputs asked for, inferred are " +
-                   std::to_string(spec.outputs.size()));
+               std::string(call.op.called()) + ": " + std::to_string(outputs.size()) +
+                   " outputs asked for, inferred are " + std::to_string(spec.outputs.size()));
   for (const Tensor* input : call.inputs) scratch.inputs.push_back(input->value()->slot());
   for (size_t i = 0; i < outputs.size(); ++i) scratch.outputs.push_back(graph.take_slot());
   graph.append(&spec, scratch.inputs, scratch.outputs, call.scalars, std::move(payload), line);
+  const Origin origin{&spec, line, thread_state.has_source ? 0 : where.column()};
   for (size_t i = 0; i < outputs.size(); ++i) {
     outputs[i] =
-        Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), scratch.outputs[i], spec.outputs[i]), {});
+        Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), scratch.outputs[i], spec.outputs[i], origin), {});
   }
+  if (graph.client().explain.load(std::memory_order_relaxed)) note_call(call.inputs, outputs, origin);
   if (grad_enabled() && call.op.gradient && any_needs_gradient(call.inputs))
     append_to_tape(call, inference, graph, outputs, line);
+  if (graph.client().check_replicas.load(std::memory_order_relaxed)) check_replicas(call.op, outputs, line, where);
 }
 
 }  // namespace

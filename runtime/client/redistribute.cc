@@ -1,10 +1,40 @@
 // Tensor's redistribute and its relatives.
 #include "runtime/client/redistribute_call.h"
 
+#include "mesh/redistribute_plan.h"
+#include "ops/def/cast_attrs.h"
 #include "runtime/client/named_operator.h"
 #include "runtime/client/record.h"
 
 namespace dtorch {
+namespace {
+
+Tensor cast_call(const Tensor& tensor, DType dtype, const Where& where) {
+  static constinit NamedOperator cast_operator("to");
+  return record(cast_operator.get(), CastAttrs{dtype}, {&tensor}, where);
+}
+
+// A pending value that `target` doesn't keep as it is.
+bool reduces(const Layout& from, const Layout& target) {
+  for (int64_t axis = 0; axis < from.mesh().num_axes(); ++axis) {
+    const bool kept = from.mesh() == target.mesh() && from.placement(axis) == target.placement(axis);
+    if (from.placement(axis).is_partial() && !kept) return true;
+  }
+  return false;
+}
+
+// Whether a redistribute with another dtype casts before it moves.
+bool casts_first(const TensorMeta& from, const Layout& target, DType dtype) {
+  const bool linear = is_floating(from.dtype) && is_floating(dtype);
+  // Parts of a sum can't be cast to or from integers: the operator `to` would refuse it.
+  if (!linear && from.layout.has_partial()) return false;
+  if (!linear && target.has_partial()) return true;
+  if (reduces(from.layout, target)) return size_of(dtype) > size_of(from.dtype);
+  return size_of(dtype) < size_of(from.dtype) &&
+         redistribute_bytes(from.global_shape, from.dtype, from.layout, target) > 0;
+}
+
+}  // namespace
 
 Tensor redistribute_call(const Tensor& tensor, const Layout& layout, const Where& where) {
   static constinit NamedOperator redistribute_operator("redistribute");
@@ -33,9 +63,13 @@ Tensor Tensor::redistribute(const Placements& placements, const RedistributeOpti
 Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, const RedistributeOptions& options,
                             Where where) const {
   if (!to) throw MeshError("[redistribute] the mesh is empty (default-constructed)");
-  if (!options.order.empty()) return redistribute_call(*this, Layout(to, placements, ndim(), options.order), where);
-  const Layout target = to == mesh() ? layout().with_placements(placements, ndim()) : Layout(to, placements, ndim());
-  return redistribute_call(*this, target, where);
+  const Layout target = !options.order.empty() ? Layout(to, placements, ndim(), options.order)
+                        : to == mesh()         ? layout().with_placements(placements, ndim())
+                                               : Layout(to, placements, ndim());
+  if (!options.dtype.given || options.dtype == dtype()) return redistribute_call(*this, target, where);
+  if (casts_first(meta(), target, options.dtype))
+    return redistribute_call(cast_call(*this, options.dtype, where), target, where);
+  return cast_call(redistribute_call(*this, target, where), options.dtype, where);
 }
 
 Tensor Tensor::redistribute_like(const Tensor& other, Where where) const { return redistribute(other.layout(), where); }

@@ -62,5 +62,6 @@ void Graph::flush() { core_->flush(); }
 
 void manual_seed(uint64_t seed) { current_graph().set_random_state({seed, 0}); }
 void set_implicit_redistribution(bool on) { current_graph().client().implicit_redistribution.store(on); }
+void set_explain(bool on) { current_graph().client().explain.store(on); }
 
 }  // namespace dtorch

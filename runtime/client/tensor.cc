@@ -4,12 +4,14 @@
 
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
+#include "runtime/client/lineage.h"
 
 namespace dtorch {
 
-Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta)
-    : graph_(std::move(graph)), slot_(slot), meta_(meta) {}
+Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta, const Origin& origin)
+    : graph_(std::move(graph)), slot_(slot), meta_(meta), origin_(origin) {}
 Value::~Value() { graph_->release(slot_); }
+void Value::set_lineage(IntrusivePtr<Lineage> lineage) { lineage_ = std::move(lineage); }
 
 Tensor::Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd)
     : value_(std::move(value)), autograd_(std::move(autograd)) {}

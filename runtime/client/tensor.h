@@ -24,6 +24,7 @@ class Graph;
 class GraphCore;
 class GradNode;
 class AutogradMeta;
+class Lineage;
 class Tensor;
 void counted_add_ref(GraphCore* object);
 void counted_release(GraphCore* object);
@@ -31,23 +32,42 @@ void counted_add_ref(GradNode* object);
 void counted_release(GradNode* object);
 void counted_add_ref(AutogradMeta* object);
 void counted_release(AutogradMeta* object);
+void counted_add_ref(Lineage* object);
+void counted_release(Lineage* object);
 
 // The place of a call in the user's program; always the last, defaulted parameter.
 using Where = std::source_location;
 
+// Which call a value comes from, for explain(). The column tells calls on one line apart; 0: a scope gave the line.
+struct Origin {
+  const OperatorSpec* spec = nullptr;  // lives as long as the Graph
+  SourceLine where;
+  uint32_t column = 0;
+  friend bool operator==(const Origin& a, const Origin& b) { return a.spec == b.spec && a.same_place(b); }
+  bool same_place(const Origin& other) const {
+    return where.file == other.where.file && where.line == other.where.line && column == other.column;
+  }
+};
+
 // One value in a Graph: its slot, freed when the last handle goes away.
 class Value : public RefCounted {
  public:
-  Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta);
+  Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta, const Origin& origin = {});
   ~Value();
   GraphCore& graph() const { return *graph_; }
   OperandId slot() const { return slot_; }
   const TensorMeta* meta() const { return meta_; }
+  const Origin& origin() const { return origin_; }
+  // The calls that lead here; null unless set_explain(true) was in force.
+  const IntrusivePtr<Lineage>& lineage() const { return lineage_; }
+  void set_lineage(IntrusivePtr<Lineage> lineage);
 
  private:
   IntrusivePtr<GraphCore> graph_;
   const OperandId slot_;
   const TensorMeta* const meta_;
+  const Origin origin_;
+  IntrusivePtr<Lineage> lineage_;
 };
 
 // A dtype that knows whether the user gave it: arange and randint make integers unless told otherwise.
@@ -70,7 +90,9 @@ struct TensorOptions {
 };
 
 struct RedistributeOptions {
-  std::vector<std::string> order = {};
+  std::vector<std::string> order = {};  // axes by name, outermost first, where several shard one dim
+  // Also casts. First when that moves fewer bytes, afterwards otherwise; what is pending is reduced in the wider type.
+  OptionalDType dtype = {};
 };
 enum class ByDictMode : uint8_t { kRaise, kKeep, kReplicate };
 

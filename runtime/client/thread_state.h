@@ -16,6 +16,7 @@ struct ThreadState {
   SourceLine source;  // of the outermost SourceScope
   bool has_source = false;
   bool grad_enabled = true;
+  bool checks_replicas = false;  // inside check_replicas
   ConversionPolicy policy = kPolicyOfClient;
 };
 extern constinit thread_local ThreadState thread_state;

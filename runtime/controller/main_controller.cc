@@ -198,8 +198,13 @@ const DeviceBinding& MainController::binding() const { return state_->binding; }
 void MainController::attach(std::shared_ptr<GraphLink> link) {
   State& s = *state_;
   GraphLink* key = link.get();
+  PassList passes = make_default_passes();
+  if (s.options.explain) {
+    passes.insert(passes.begin(), make_print_pass("before the passes", s.binding));
+    passes.push_back(make_print_pass("after the passes", s.binding));
+  }
   auto executor =
-      std::make_unique<EagerGraphExecutor>(std::move(link), s.ledger, s.sequencer, s.credits, make_default_passes());
+      std::make_unique<EagerGraphExecutor>(std::move(link), s.ledger, s.sequencer, s.credits, std::move(passes));
   std::lock_guard lock(s.mutex);
   s.executors[key] = std::move(executor);
 }

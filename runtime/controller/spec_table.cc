@@ -14,7 +14,7 @@ SpecInfo& SpecTable::add(const OperatorSpec& spec, bool has_feed) {
   const OperatorDef& def = OperatorRegistry::global().at(spec.op);
   SpecInfo info;
   info.spec = &spec;
-  info.op_name = def.name;
+  info.op_name = def.called();
   for (const TensorMeta* meta : spec.outputs) info.output_bytes += meta->num_bytes();
   info.is_read = def.lowering == Lowering::kRead;
   info.ends_subgraph = def.ends_subgraph || info.is_read;

@@ -47,10 +47,13 @@ bool is_first_rank() {
 
 // Runs the program as a client of `controller`. Returns its exit code; what goes wrong is thrown, and has failed
 // everything then, so that nothing waits for work that nobody will read.
-int run_program(const std::shared_ptr<MainController>& controller, const Program& program, int argc, char** argv) {
+int run_program(const std::shared_ptr<MainController>& controller, const RuntimeOptions& options,
+                const Program& program, int argc, char** argv) {
   controller->start();
   log_debug("{}", controller->describe_nodes());
   Client client(controller);
+  client.set_explain(options.explain);
+  client.set_check_replicas(options.check_replicas);
   try {
     const int exit_code = program(client, argc, argv);
     client.close();
@@ -69,7 +72,7 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
   try {
     signals.emplace(*controller);
     job.start([&controller](std::exception_ptr failure) { controller->fail(std::move(failure)); });
-    exit_code = run_program(controller, program, argc, argv);
+    exit_code = run_program(controller, options, program, argc, argv);
   } catch (...) {
     // What failed the job first is the cause; what the program made of it comes after.
     const std::exception_ptr first = controller->failure();
@@ -91,7 +94,6 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
 void check_available(const RuntimeOptions& options) {
   if (options.device != "cpu") throw UserError("--device " + options.device + ": this build has cpu devices only");
   if (!options.trace.empty()) throw UserError("--trace: this version writes no timeline yet");
-  if (options.explain) throw UserError("--explain: this version doesn't print subgraphs yet");
   if (options.fast_reduce) throw UserError("--fast-reduce: this version has ordered reductions only");
 }
 

@@ -83,6 +83,7 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
                                         "--fast-reduce",
                                         "--check-metadata",
                                         "off",
+                                        "--check-replicas",
                                         "--inflight-operators",
                                         "99",
                                         "--inflight-bytes",
@@ -93,7 +94,7 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
   EXPECT_EQ(options.device, "cuda");
   EXPECT_EQ(options.threads_per_device, 3);
   EXPECT_EQ(options.trace, "t.json");
-  EXPECT_TRUE(options.explain && options.fast_reduce && options.version);
+  EXPECT_TRUE(options.explain && options.fast_reduce && options.check_replicas && options.version);
   EXPECT_FALSE(options.check_metadata || options.help);
   EXPECT_EQ(options.deadline_s, 2.5);
   EXPECT_EQ(options.log_level, "debug");
@@ -118,6 +119,7 @@ TEST_F(OptionsTest, DefaultsOfTheTableAreTheDefaultsOfTheStruct) {
   EXPECT_EQ(options.log_level, defaults.log_level);
   EXPECT_EQ(options.fast_reduce, defaults.fast_reduce);
   EXPECT_EQ(options.check_metadata, defaults.check_metadata);
+  EXPECT_EQ(options.check_replicas, defaults.check_replicas);
   EXPECT_EQ(options.inflight_operators, defaults.inflight_operators);
   EXPECT_EQ(options.inflight_bytes, defaults.inflight_bytes);
 }

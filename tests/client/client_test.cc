@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/client/graph_core.h"
+#include "runtime/client/placement_error.h"
 #include "tests/client/test_operators.h"
 
 namespace dtorch::testing {
@@ -89,8 +90,7 @@ TEST_F(ClientRoomTest, ReadsEndTheSubgraphAndCarryTheirNumberAndDevice) {
   EXPECT_NE(log[1].scalars[0].as_int(), log[2].scalars[0].as_int());
 }
 
-TEST_F(ClientRoomTest, ReadsReduceAPartialFirstWhateverThePolicy) {
-  set_implicit_redistribution(false);
+TEST_F(ClientRoomTest, ReadsReduceAPartialFirst) {
   Tensor p = make({4}, {.mesh = mesh_, .placements = {Partial(), Shard(0)}}).requires_grad_();
   p.to_host();
   const std::vector<LoggedRecord> log = runtime_->log();
@@ -98,6 +98,22 @@ TEST_F(ClientRoomTest, ReadsReduceAPartialFirstWhateverThePolicy) {
   EXPECT_EQ(log[1].op, "redistribute");
   EXPECT_EQ(log[1].spec->outputs[0]->layout.placements(), (Placements{Replicate(), Shard(0)}));
   EXPECT_EQ(log[2].op, "read");
+}
+
+TEST_F(ClientRoomTest, ReadsOfAPartialAreRefusedWhenImplicitRedistributionIsOff) {
+  set_implicit_redistribution(false);
+  Tensor p = make({4}, {.mesh = mesh_, .placements = {Replicate(), Partial()}});
+  try {
+    p.to_host();
+    FAIL() << "no error";
+  } catch (const PlacementError& e) {
+    EXPECT_EQ(e.op(), "to_host");
+    EXPECT_EQ(e.axis(), "tp");
+    ASSERT_EQ(e.fix().size(), 1u);
+    p.redistribute(e.fix()[0].layout).to_host();
+  }
+  p.to_host_local(1);  // one part, as it is
+  make({4}, {.mesh = mesh_, .placements = {Shard(0), Replicate()}}).to_host();
 }
 
 TEST_F(ClientRoomTest, ItemNeedsOneElement) {

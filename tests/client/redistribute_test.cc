@@ -60,6 +60,52 @@ TEST_F(RedistributeTest, TakesPlacementsByAxisName) {
   }
 }
 
+// What a redistribute with a dtype records, in order.
+class CastingRedistributeTest : public RedistributeTest {
+ protected:
+  std::vector<std::string> recorded(DType from, DType to, const Placements& before, const Placements& after) {
+    Tensor x = make({8, 6}, {.mesh = mesh_, .placements = before, .dtype = from});
+    Tensor y = x.redistribute(after, {.dtype = to});
+    EXPECT_EQ(y.dtype(), to);
+    EXPECT_EQ(y.placements(), after);
+    EXPECT_EQ(x.dtype(), from);
+    wait();
+    std::vector<std::string> names = runtime_->operators();
+    names.erase(names.begin(), names.begin() + static_cast<int64_t>(known_));
+    known_ += names.size();
+    EXPECT_EQ(names.front(), "make");
+    names.erase(names.begin());
+    return names;
+  }
+  size_t known_ = 1;  // x_
+  const std::vector<std::string> cast_first_ = {"to", "redistribute"}, cast_last_ = {"redistribute", "to"};
+};
+
+TEST_F(CastingRedistributeTest, CastsBeforeItMovesWhenThatMovesFewerBytes) {
+  EXPECT_EQ(recorded(kFloat32, kBFloat16, {Shard(0), Replicate()}, {Replicate(), Replicate()}), cast_first_);
+  EXPECT_EQ(recorded(kBFloat16, kFloat32, {Shard(0), Replicate()}, {Replicate(), Replicate()}), cast_last_);
+  EXPECT_EQ(recorded(kInt64, kFloat32, {Shard(0), Replicate()}, {Shard(1), Replicate()}), cast_first_);
+  // A slice moves nothing, and the cast has less to do after it.
+  EXPECT_EQ(recorded(kFloat32, kBFloat16, {Replicate(), Replicate()}, {Shard(0), Replicate()}), cast_last_);
+}
+
+TEST_F(CastingRedistributeTest, ReducesWhatIsPendingInTheWiderType) {
+  EXPECT_EQ(recorded(kBFloat16, kFloat32, {Partial(), Replicate()}, {Replicate(), Replicate()}), cast_first_);
+  EXPECT_EQ(recorded(kFloat32, kBFloat16, {Partial(), Replicate()}, {Replicate(), Replicate()}), cast_last_);
+  EXPECT_EQ(recorded(kFloat64, kFloat16, {Partial(), Shard(0)}, {Shard(1), Shard(0)}), cast_last_);
+  // Integers are reduced as integers: their parts can't be cast.
+  EXPECT_EQ(recorded(kInt32, kFloat64, {Partial(), Replicate()}, {Replicate(), Replicate()}), cast_last_);
+  EXPECT_EQ(recorded(kInt32, kFloat64, {Replicate(), Replicate()}, {Partial(), Replicate()}), cast_first_);
+  // What stays pending may be cast.
+  EXPECT_EQ(recorded(kFloat32, kBFloat16, {Partial(), Shard(0)}, {Partial(), Replicate()}), cast_first_);
+}
+
+TEST_F(CastingRedistributeTest, OnlyCastsOrOnlyMovesWhenTheOtherIsNotNeeded) {
+  EXPECT_EQ(recorded(kFloat32, kBFloat16, {Shard(0), Shard(1)}, {Shard(0), Shard(1)}), std::vector<std::string>{"to"});
+  EXPECT_EQ(recorded(kFloat32, kFloat32, {Shard(0), Shard(1)}, {Shard(0), Replicate()}),
+            std::vector<std::string>{"redistribute"});
+}
+
 TEST_F(RedistributeTest, OptionsOfNewTensorsDefaultToOneDeviceAndReplicate) {
   EXPECT_EQ(TensorOptions{}.layout(2).mesh().devices(), std::vector<int64_t>{0});
   EXPECT_TRUE((TensorOptions{.mesh = mesh_}.layout(2).is_replicated()));

@@ -1,5 +1,7 @@
 #include "tests/client/test_operators.h"
 
+#include "ops/def/cast_attrs.h"
+
 namespace dtorch::testing {
 
 int num_inferences = 0;
@@ -55,6 +57,14 @@ Rule rule_unary(const InferContext& context, std::span<const OutputMeta> outputs
   const Shape shapes[] = {context.shape(0)};
   return elementwise_rule(shapes, outputs[0].global_shape, Linear::kNo, kOutputs);
 }
+std::vector<OutputMeta> infer_cast(const InferContext& context) {
+  return {{context.shape(0), context.attributes<CastAttrs>().dtype}};
+}
+Rule rule_cast(const InferContext& context, std::span<const OutputMeta> outputs) {
+  const Shape shapes[] = {context.shape(0)};
+  const bool linear = is_floating(context.dtype(0)) && is_floating(outputs[0].dtype);
+  return elementwise_rule(shapes, outputs[0].global_shape, linear ? Linear::kInAll : Linear::kNo);
+}
 Rule rule_matmul(const InferContext&, std::span<const OutputMeta>) { return einsum_rule("mk,kn->mn"); }
 std::optional<std::vector<Layout>> layouts_flat(const InferContext& context, std::span<const OutputMeta> outputs,
                                                 std::string* reason) {
@@ -67,8 +77,18 @@ std::vector<Tensor> pass_on(const GradientContext& context) {
   return std::vector<Tensor>(context.num_inputs(), context.grad_output(0));
 }
 
-OperatorDef redistribute_test_op = {
-    .name = "redistribute", .infer = infer_same, .gradient = pass_on, .saved_inputs = 0};
+OperatorDef redistribute_test_op = {.name = "redistribute",
+                                    .infer = infer_same,
+                                    .gradient = pass_on,
+                                    .lowering = Lowering::kTransfer,
+                                    .saved_inputs = 0};
+OperatorDef cast_test_op = {.name = "to",
+                            .signature = "to(x, dtype) -> Tensor",
+                            .attributes = attribute_codec<CastAttrs>(),
+                            .infer = infer_cast,
+                            .rule = rule_cast,
+                            .gradient = pass_on,
+                            .saved_inputs = 0};
 OperatorDef read_test_op = {.name = "read", .infer = infer_none, .klass = OperatorClass::kRead, .ends_subgraph = true};
 
 }  // namespace
@@ -88,13 +108,20 @@ OperatorDef flatten_op = {.name = "flatten", .infer = infer_flat, .layouts = lay
 OperatorDef split_op = {
     .name = "split", .infer = infer_two, .rule = rule_unary<2>, .gradient = pass_on, .saved_inputs = 0};
 OperatorDef compare_op = {.name = "compare", .infer = infer_bool, .rule = rule_unary<1>};
+// The user knows it as add.
+OperatorDef add_number_op = {.name = "add_number",
+                             .signature = "add(a, number) -> Tensor",
+                             .infer = infer_same,
+                             .rule = rule_unary<1>,
+                             .gradient = pass_on,
+                             .saved_inputs = 0};
 // Any number of inputs on any meshes, to one scalar.
 OperatorDef many_op = {.name = "many", .infer = infer_scalar};
 
 void register_test_operators() {
   static const bool once = [] {
     for (OperatorDef* def : {&make_op, &add_op, &relu_op, &matmul_op, &flatten_op, &split_op, &compare_op, &many_op,
-                             &redistribute_test_op, &read_test_op}) {
+                             &redistribute_test_op, &read_test_op, &cast_test_op, &add_number_op}) {
       OperatorRegistry::global().add(*def);
     }
     return true;

@@ -19,7 +19,7 @@ struct NumberAttrs {
   }
 };
 
-extern OperatorDef make_op, add_op, relu_op, matmul_op, flatten_op, split_op, compare_op, many_op;
+extern OperatorDef make_op, add_op, relu_op, matmul_op, flatten_op, split_op, compare_op, many_op, add_number_op;
 // Number of calls of an infer function so far, in all operators.
 extern int num_inferences;
 void register_test_operators();

@@ -129,6 +129,22 @@ TEST(DeadOperatorsPass, SlotThatIsUsedAgainIsTwoValues) {
   EXPECT_EQ(pieces.str(graph), "make() -> 0; effect(0)");
 }
 
+TEST(PrintPass, ShowsOperandsLayoutsAndLinesAndChangesNothing) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.add(graph, "test_add", {0, 1}, {2});
+  pieces.add(graph, "release", {0, 7}, {});
+  make_liveness_pass()->run(graph, {pieces.table});
+  const DeviceBinding binding = block_binding(2, 1);
+  const std::string meta =
+      intern_meta({kTestElements}, kFloat32, Layout::replicated(init_device_mesh("cpu", {2})))->str();
+  EXPECT_EQ(graph_text(graph, pieces.table, binding),
+            "  %2 = test_add(%0!, %1): " + meta + "   user.cc:1\n  release %7\n");
+  const std::string before = pieces.str(graph);
+  make_print_pass("after the passes", binding)->run(graph, {pieces.table});
+  EXPECT_EQ(pieces.str(graph), before);
+}
+
 TEST(Passes, DroppedResultsCostNothingOnTheWire) {
   FakeCluster cluster(1, {.acknowledges = false});
   TestGraph graph(*cluster.controller, 1, cluster.mesh);

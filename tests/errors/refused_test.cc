@@ -22,7 +22,7 @@ TEST_F(Refused, SquareOfAPendingSum) { EXPECT_REFUSED("square", "tp", pending(),
 TEST_F(Refused, SinOfAPendingSum) { EXPECT_REFUSED("sin", "tp", pending(), sin(in[0])); }
 TEST_F(Refused, SignOfAPendingSum) { EXPECT_REFUSED("sign", "tp", pending(), sign(in[0])); }
 TEST_F(Refused, ClampOfAPendingSum) { EXPECT_REFUSED("clamp", "tp", pending(), clamp(in[0], -1, 2)); }
-TEST_F(Refused, PowOfAPendingSum) { EXPECT_REFUSED("pow_number", "tp", pending(), pow(in[0], 2)); }
+TEST_F(Refused, PowOfAPendingSum) { EXPECT_REFUSED("pow", "tp", pending(), pow(in[0], 2)); }
 TEST_F(Refused, ComparisonOfAPendingSum) { EXPECT_REFUSED("gt", "tp", pending(), in[0] > 0); }
 TEST_F(Refused, EqualityOfAPendingSum) { EXPECT_REFUSED("eq", "tp", pending(), in[0] == 1.0); }
 TEST_F(Refused, APendingSumPlusANumber) { EXPECT_REFUSED("add", "tp", pending(), in[0] + 1.0); }
@@ -144,6 +144,46 @@ TEST_F(Refused, MatmulOfBlocksInAnotherOrder) {
       distribute(iota({4, 4}), Layout(dp_tp(), {Shard(0), Shard(0)}, 2, std::vector<std::string>{"tp", "dp"}));
   const Inputs inputs = {a, b};
   EXPECT_REFUSED("matmul", "", inputs, matmul(in[0], in[1]));
+}
+
+TEST_F(Refused, SoftmaxOverADimThatBothAxesShardInAnotherOrder) {
+  const Layout swapped(dp_tp(), {Shard(1), Shard(1)}, 2, std::vector<std::string>{"tp", "dp"});
+  const Inputs inputs = {distribute(iota({4, 8}), swapped)};
+  EXPECT_REFUSED("softmax", "dp", inputs, softmax(in[0], -1));
+  try {
+    softmax(inputs[0], -1);
+  } catch (const PlacementError& error) {
+    EXPECT_NE(std::string(error.what()).find("{Shard(1), Shard(1)}, order {tp, dp} on cpu mesh (dp=2, tp=2)"),
+              std::string::npos)
+        << error.what();
+  }
+}
+TEST_F(Refused, OperandsThatFailOnTwoAxes) {
+  const Inputs inputs = {on_dp_tp({4, 8}, Shard(0), Shard(1)), on_dp_tp({4, 8}, Shard(1), Partial())};
+  EXPECT_REFUSED("add", "dp", inputs, in[0] + in[1]);
+}
+
+// --- what the message lists
+TEST_F(Refused, AViewListsTheRowsThatAreLegalOnOneAxis) {
+  try {
+    reshape(on_dp_tp({2, 16, 6}, Replicate(), Shard(2)), {2, 16, 3, 2});
+    FAIL() << "it was accepted";
+  } catch (const PlacementError& error) {
+    EXPECT_EQ(error.legal_rows(),
+              (std::vector<std::string>{"(Replicate()) -> (Replicate())", "(Shard(0)) -> (Shard(0))",
+                                        "(Shard(1)) -> (Shard(1))", "(Partial(sum)) -> (Partial(sum))"}));
+    EXPECT_NE(error.reason().find("axis tp"), std::string::npos) << error.what();
+  }
+}
+TEST_F(Refused, NoOperatorIsCalledByAnInternalName) {
+  const OperatorRegistry& registry = OperatorRegistry::global();
+  for (uint16_t index = 0; index < registry.size(); ++index) {
+    const std::string called = registry.at(index).called();
+    EXPECT_EQ(called.find("_number"), std::string::npos) << called;
+    EXPECT_FALSE(called.empty());
+  }
+  EXPECT_STREQ(registry.find("mul_number")->called(), "mul");
+  EXPECT_STREQ(registry.find("redistribute")->called(), "redistribute");
 }
 
 // --- without conversions

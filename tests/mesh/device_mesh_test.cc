@@ -26,7 +26,7 @@ TEST(DeviceMesh, NumbersDevicesRowMajor) {
   EXPECT_EQ(mesh.index_of_coordinate({1, 1}), 4);
   EXPECT_EQ(mesh.size("tp"), 3);
   EXPECT_EQ(mesh.axis("tp"), 1);
-  EXPECT_EQ(mesh.str(), "cpu mesh (dp=2, tp=3) of devices [0, 1, 2, 3, 4, 5]");
+  EXPECT_EQ(mesh.str(), "cpu mesh (dp=2, tp=3) of devices [[0, 1, 2], [3, 4, 5]]");
 }
 
 TEST(DeviceMesh, FindsDevicesInAnyOrder) {
@@ -106,6 +106,40 @@ TEST(DeviceMesh, RefusesWrongNames) {
   EXPECT_THROW(mesh.slice("cp", 0), KeyError);
   EXPECT_THROW(mesh.slice("dp", 2), MeshError);
   EXPECT_THROW(mesh.slice("dp", -1), MeshError);
+}
+
+TEST(DeviceMesh, PrintsDevicesAsRows) {
+  EXPECT_EQ(init_device_mesh("cpu", {3}).str(), "cpu mesh (3) of devices [0, 1, 2]");
+  EXPECT_EQ(DeviceMesh("cpu", {}, {7}).str(), "cpu mesh () of devices [7]");
+  EXPECT_EQ(DeviceMesh("cpu", {2, 1, 2}, {4, 9, 1, 10}, {"pp", "dp", "tp"}).str(),
+            "cpu mesh (pp=2, dp=1, tp=2) of devices [[[4, 9]], [[1, 10]]]");
+  EXPECT_EQ(init_device_mesh("cpu", {4, 8}).str(),
+            "cpu mesh (4, 8) of devices [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, ..., 31]");
+}
+
+TEST(DeviceMesh, DescribesItselfAsATable) {
+  EXPECT_EQ(DeviceMesh("cpu", {2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 17}, {"pp", "dp", "tp"}).describe(),
+            "cpu mesh (pp=2, dp=2, tp=2)\n"
+            "pp=0:\n"
+            "        tp=0  tp=1\n"
+            "  dp=0     0     1\n"
+            "  dp=1     2     3\n"
+            "pp=1:\n"
+            "        tp=0  tp=1\n"
+            "  dp=0     4     5\n"
+            "  dp=1     6    17\n");
+  EXPECT_EQ(init_device_mesh("cpu", {2}, {"dp"}).describe(),
+            "cpu mesh (dp=2)\n"
+            "    dp=0  dp=1\n"
+            "       0     1\n");
+  EXPECT_EQ(DeviceMesh("cpu", {}, {7}).describe(), "cpu mesh ()\n  7\n");
+}
+
+TEST(DeviceMesh, SharesWhatEqualMeshesAre) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {2, 4}, {"dp", "tp"});
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(init_device_mesh("cpu", {8}, {"all"}).split("all", {2, 4}, {"dp", "tp"}).data(), mesh.data());
+  }
 }
 
 TEST(DeviceMesh, LabelsAxesWithoutNames) {

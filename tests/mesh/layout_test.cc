@@ -135,7 +135,27 @@ TEST_F(Square, PrintsBoxesDeviceByDevice) {
             "device 0 at (0, 0): [0:2, 0:3]\n"
             "device 1 at (0, 1): [0:2, 3:5]\n"
             "device 2 at (1, 0): [2:3, 0:3]\n"
-            "device 3 at (1, 1): [2:3, 3:5]\n");
+            "device 3 at (1, 1): [2:3, 3:5]\n"
+            "        0:3   3:5\n"
+            "      +-----+-----+\n"
+            "  0:2 | 0   | 1   |\n"
+            "      +-----+-----+\n"
+            "  2:3 | 2   | 3   |\n"
+            "      +-----+-----+\n");
+  const std::string vector = Layout(mesh, {Replicate(), Shard(0)}, 1).describe({3});
+  EXPECT_NE(vector.find("    0:2   2:3\n"
+                        "   +-----+-----+\n"
+                        "   | 0 2 | 1 3 |\n"
+                        "   +-----+-----+\n"),
+            std::string::npos)
+      << vector;
+}
+
+TEST_F(Square, PrintsNoPictureOfMoreThanTwoDimsOrOfNothing) {
+  for (const Shape& shape : {Shape{2, 2, 2}, Shape{0, 2}, Shape{}}) {
+    const std::string text = Layout::replicated(mesh).describe(shape);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  }
 }
 
 TEST_F(Square, RefusesWrongPlacementsAndOrders) {
@@ -174,6 +194,31 @@ TEST(Layout, InternsEqualLayoutsAndMetasFromAnyThread) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(std::set<const TensorMeta*>(seen.begin(), seen.end()).size(), 1u);
   EXPECT_EQ(seen[0]->num_bytes(), 77 * 3 * 8);
+}
+
+TEST(Layout, KeepsOffsetsIn64BitsThroughEverySplit) {
+  // 3 x 2^33 rows over three axes, in an order that isn't the mesh's; more than 2^31 elements in every part.
+  const DeviceMesh mesh = init_device_mesh("cpu", {2, 3, 2});
+  const int64_t n = int64_t{3} << 33;
+  const Layout layout(mesh, {Shard(0), Shard(0), Shard(0)}, 2, AxisList{1, 2, 0});
+  int64_t covered = 0;
+  for (int64_t index = 0; index < 12; ++index) {
+    const Shape at = mesh.coordinate_of_index(index);
+    const Box box = layout.box_at({n, 5}, index);
+    EXPECT_EQ(box.offset[0], at[1] * (n / 3) + at[2] * (n / 6) + at[0] * (n / 12));
+    EXPECT_EQ(box.size[0], n / 12);
+    EXPECT_EQ(box.num_elements(), n / 12 * 5);
+    covered += box.num_elements();
+  }
+  EXPECT_EQ(covered, n * 5);
+  const Box last = layout.box_at({n, 5}, 11);
+  int64_t first_element = -1;
+  for_each_contiguous_run({n, 5}, last, [&](int64_t start, int64_t, int64_t length) {
+    first_element = start;
+    EXPECT_EQ(length, last.num_elements());
+  });
+  EXPECT_EQ(first_element, last.offset[0] * 5);
+  EXPECT_EQ(split_part(n + 1, 2, 1).offset, n / 2 + 1);
 }
 
 TEST(Layout, BindsDevicesToNodesInBlocks) {

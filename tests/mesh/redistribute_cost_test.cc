@@ -160,6 +160,35 @@ TEST(RedistributeCost, KeepsOffsetsIn64Bits) {
   EXPECT_EQ(pieces_for(plan.stages.at(0), 0, block_binding(2, 1)).at(1).box, (Box{{n / 2}, {n / 2}}));
 }
 
+TEST(RedistributeCost, KeepsOffsetsIn64BitsOnTwoAxesAndBetweenMeshes) {
+  const int64_t n = int64_t{5} << 32;
+  const DeviceMesh square = init_device_mesh("cpu", {2, 2});
+  const DeviceMesh other("cpu", {3}, {1, 4, 5});
+  const TensorMeta* from = intern_meta({3, n}, kBFloat16, Layout(square, {Shard(1), Shard(1)}, 2, AxisList{1, 0}));
+  const TensorMeta* to = intern_meta({3, n}, kBFloat16, Layout(other, {Shard(0)}, 2));
+  const RedistributePlan plan = make_redistribute_plan(from, to);
+  // Device 1 keeps a quarter of the row that it gets; the other two get a row each.
+  EXPECT_EQ(plan.bytes_moved(block_binding(6, 1)), 2 * (3 * n - n / 4));
+  const std::vector<PlanPiece> pieces = pieces_for(plan.stages.at(0), 5, block_binding(6, 1));
+  ASSERT_EQ(pieces.size(), 4u);
+  EXPECT_EQ(pieces[3].box, (Box{{2, n / 4 * 3}, {1, n / 4}}));
+  EXPECT_EQ(pieces[1].sources, (std::vector<int64_t>{2}));
+}
+
+TEST(RedistributeCost, ExplainsAPairOfLayoutsWithoutATensor) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {4}, {"tp"});
+  const std::string text = explain_redistribute(Layout(mesh, {Shard(0)}, 2), Layout(mesh, {Shard(1)}, 2), {4, 8});
+  EXPECT_EQ(text,
+            "redistribute float32 [4, 8] {Shard(0)} on cpu mesh (tp=4) to {Shard(1)}\n"
+            "  step 1: copy {Shard(0)} -> {Shard(1)}; receives at most 24 bytes a device, 96 in all\n"
+            "  peak memory: 64 bytes a device\n");
+  const DeviceMesh other("cpu", {2}, {8, 9}, {"pp"});
+  const std::string across =
+      explain_redistribute(Layout(mesh, {Shard(0)}, 2), Layout(other, {Replicate()}, 2), {4, 8}, kFloat64);
+  EXPECT_NE(across.find("on cpu mesh (pp=2) of devices [8, 9]"), std::string::npos) << across;
+  EXPECT_NE(across.find("512 in all"), std::string::npos) << across;
+}
+
 TEST(RedistributeCost, TakesFewerStagesForSmallTensorsAndLessMemoryForLargeOnes) {
   const DeviceMesh mesh = init_device_mesh("cpu", {2});
   const Layout from(mesh, {Partial()}, 1);

@@ -113,11 +113,11 @@ const OperatorSpec* first_spec(const OperatorDef& op, const Graph& graph) {
   return nullptr;
 }
 
-// By creation_test.cc, created_values_test.cc and optimizer_steps_test.cc of this folder, and by tests/io.
+// By creation_test.cc, created_values_test.cc and optimizer_steps_test.cc of this folder, by tests/io and tests/errors.
 bool is_checked_by_hand(const OperatorDef& op) {
-  constexpr std::string_view kByHand[] = {"full",      "arange",      "eye",        "rand",      "randn",
-                                          "randint",   "from_host",   "adamw_step", "sgd_step",  "sum_of_squares",
-                                          "scale_all", "token_batch", "file_slice", "hdf5_slice"};
+  constexpr std::string_view kByHand[] = {"full",      "arange",      "eye",        "rand",       "randn",
+                                          "randint",   "from_host",   "adamw_step", "sgd_step",   "sum_of_squares",
+                                          "scale_all", "token_batch", "file_slice", "hdf5_slice", "replica_hash"};
   return std::ranges::find(kByHand, op.name) != std::end(kByHand);
 }
 

@@ -29,6 +29,12 @@ std::unique_ptr<Pass> make_dead_operators_pass();
 // freed (or handed over) there and the release costs nothing on the wire.
 std::unique_ptr<Pass> make_liveness_pass();
 
+// Prints the piece and changes nothing (--explain). `when`: "before the passes"; static storage, as is the binding for
+// the pass's life.
+std::unique_ptr<Pass> make_print_pass(const char* when, const DeviceBinding& binding);
+// One line an operator: operands (! is a last use), layouts, bytes that a redistribution moves, source line.
+std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding);
+
 // All passes in their order. A pass object belongs to one executor.
 PassList make_default_passes();
 
