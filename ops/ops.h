@@ -10,6 +10,7 @@
 #include "ops/math/functions.h"
 #include "ops/math/reductions.h"
 #include "ops/nn/functions.h"
+#include "ops/nn/moe.h"
 #include "ops/operator_list.h"
 #include "ops/shape/functions.h"
 #include "ops/shape/rearrange.h"

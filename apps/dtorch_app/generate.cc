@@ -91,7 +91,8 @@ int run_generate(Client& client, int argc, char** argv) {
     const auto used = std::min<int64_t>(saved.length, static_cast<int64_t>(tokens.size()));
     std::vector<int64_t> window(tokens.end() - used, tokens.end());
     window.resize(static_cast<size_t>(saved.length), 0);  // what comes after the last token can't be seen by it
-    Tensor input = from_host(HostTensor::of<int64_t>({1, saved.length}, window), layout.batch_options());
+    Tensor input =
+        from_host(HostTensor::of<int64_t>({1, saved.length}, window), layout.batch_options(model.chunk_mesh(0)));
     Tensor logits = model(input).slice(1, used - 1, used);
     const int64_t next = choose(logits.to_host().to_vector<double>(), options, random);
     tokens.push_back(next);

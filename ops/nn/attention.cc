@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/nn/attention_heads.h"
+#include "ops/nn/context_parallel.h"
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
@@ -12,7 +14,6 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/triu.h>
 #include <ATen/ops/zeros.h>
@@ -107,29 +108,6 @@ Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 
 #if DTORCH_WITH_KERNELS
-// Local key/value head of every local query head.
-std::vector<int64_t> head_map(const Box& q, const Box& k, int64_t num_heads, int64_t num_kv) {
-  std::vector<int64_t> map(static_cast<size_t>(q.size[1]));
-  for (size_t j = 0; j < map.size(); ++j)
-    map[j] = (q.offset[1] + static_cast<int64_t>(j)) * num_kv / num_heads - k.offset[1];
-  return map;
-}
-bool is_identity(const std::vector<int64_t>& map, int64_t num_kv) {
-  for (size_t j = 0; j < map.size(); ++j) {
-    if (map[j] != static_cast<int64_t>(j)) return false;
-  }
-  return static_cast<int64_t>(map.size()) == num_kv;
-}
-at::Tensor expand_heads(const at::Tensor& k, std::vector<int64_t>& map) {
-  if (is_identity(map, k.size(1))) return k;
-  return k.index_select(1, at::from_blob(map.data(), {static_cast<int64_t>(map.size())}, at::kLong));
-}
-at::Tensor collapse_heads(const at::Tensor& dk, std::vector<int64_t>& map, at::IntArrayRef kv_sizes) {
-  if (is_identity(map, kv_sizes[1])) return dk;
-  at::Tensor out = at::zeros(kv_sizes, dk.options());
-  for (size_t j = 0; j < map.size(); ++j) out.select(1, map[j]).add_(dk.select(1, static_cast<int64_t>(j)));
-  return out;
-}
 // The causal mask for T != S: query t sees keys 0 .. t + S - T.
 std::optional<at::Tensor> offset_mask(const AttentionAttrs& attributes, int64_t queries, int64_t keys,
                                       const at::Tensor& like) {
@@ -228,6 +206,9 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     attributes.scale = *options.scale;
   } else if (q.ndim() > 0 && q.shape().back() > 0) {
     attributes.scale = 1.0 / std::sqrt(static_cast<double>(q.shape().back()));
+  }
+  if (is_context_parallel(q)) {
+    return context_parallel_attention(q, k, v, attributes.is_causal, attributes.scale, where);
   }
   return record_many<2>(sdpa_op, attributes, {&q, &k, &v}, where)[0];
 }
