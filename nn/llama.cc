@@ -143,13 +143,18 @@ Tensor Llama::logits(const Tensor& h, Where where) const {
                 where);
 }
 
+LlamaLayer::Result Llama::flow(const Tensor& tokens, Where where) const {
+  LlamaLayer::Result all{tokens, {}};
+  for (int64_t chunk = 0; chunk < num_chunks(); ++chunk) {
+    const LlamaLayer::Result part = forward_chunk(chunk, moved(all.h, chunk_mesh(chunk), where), where);
+    all = {part.h, plus(all.aux, part.aux, where)};
+  }
+  return all;
+}
+
 Tensor Llama::forward(const Tensor& tokens, Where where) const {
   SourceScope scope(where);
-  Tensor h = tokens;
-  for (int64_t chunk = 0; chunk < num_chunks(); ++chunk) {
-    h = forward_chunk(chunk, moved(h, chunk_mesh(chunk), where), where).h;
-  }
-  return logits(h, where);
+  return logits(flow(tokens, where).h, where);
 }
 
 Tensor Llama::head_loss_sum(const Tensor& h, const Tensor& targets, int64_t ignore_index, Where where) const {
@@ -159,20 +164,14 @@ Tensor Llama::head_loss_sum(const Tensor& h, const Tensor& targets, int64_t igno
 
 Llama::Losses Llama::losses(const Tensor& tokens, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
-  Tensor h = tokens, aux;
-  for (int64_t chunk = 0; chunk < num_chunks(); ++chunk) {
-    const LlamaLayer::Result flow = forward_chunk(chunk, moved(h, chunk_mesh(chunk), where), where);
-    h = flow.h;
-    aux = plus(aux, flow.aux, where);
-  }
-  return {head_loss_sum(h, targets, ignore_index, where), aux};
+  const LlamaLayer::Result all = flow(tokens, where);
+  return {head_loss_sum(all.h, targets, ignore_index, where), all.aux};
 }
 
 Tensor Llama::loss(const Tensor& tokens, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
-  const Losses parts = losses(tokens, targets, ignore_index, where);
-  const Tensor count = clamp(count_valid(targets, ignore_index, where), 1.0, {}, where);
-  return plus(div(parts.cross_entropy_sum, to(count, parts.cross_entropy_sum.dtype(), where), where), parts.aux, where);
+  const LlamaLayer::Result all = flow(tokens, where);
+  return plus(cross_entropy(logits(all.h, where), targets, {.ignore_index = ignore_index}, where), all.aux, where);
 }
 
 std::vector<PipelineChunk> Llama::pipeline_chunks(const std::vector<Tensor>& targets, double share, double aux_share,

@@ -68,6 +68,7 @@ class Llama : public Module {
   const LlamaSharding& sharding() const { return sharding_; }
 
  private:
+  LlamaLayer::Result flow(const Tensor& tokens, Where where) const;  // through all chunks
   Tensor logits(const Tensor& h, Where where) const;
   LlamaConfig config_;
   LlamaSharding sharding_;

@@ -60,15 +60,24 @@ DeviceMesh rotated(const DeviceMesh& mesh, int64_t axis, int64_t steps) {
   return DeviceMesh(mesh.kind(), mesh.shape(), devices, mesh.axis_names());
 }
 
-Layout on_mesh(const DeviceMesh& mesh, const Tensor& x) {
-  return Layout(mesh, x.placements(), x.ndim(), x.layout().shard_order());
+// Of k's gradient: pending where devices have the same keys for different query heads.
+Placements gradient_placements(const Tensor& q, const Tensor& k) {
+  Placements placements = k.placements();
+  for (int64_t axis = 0; axis < placements.size(); ++axis) {
+    if (q.placements()[axis].is_shard(kHeadDim) && placements[axis].is_replicate()) placements[axis] = Partial();
+  }
+  return placements;
 }
 
 class Ring {
  public:
   Ring(const Tensor& q, const Tensor& k, int64_t axis, const RingAttrs& attributes, const Where& where)
       : attributes_(attributes), where_(where), size_(q.mesh().shape()[axis]), q_layout_(q.layout()) {
-    for (int64_t step = 0; step <= size_; ++step) block_layouts_.push_back(on_mesh(rotated(q.mesh(), axis, step), k));
+    for (int64_t step = 0; step <= size_; ++step) {
+      const DeviceMesh mesh = rotated(q.mesh(), axis, step);
+      block_layouts_.push_back(Layout(mesh, k.placements(), k.ndim(), k.layout().shard_order()));
+      gradient_layouts_.push_back(Layout(mesh, gradient_placements(q, k), k.ndim(), k.layout().shard_order()));
+    }
     Placements of_rows = q.placements();
     row_layout_ = Layout(q.mesh(), of_rows, 3, q.layout().shard_order());
   }
@@ -113,13 +122,13 @@ class Ring {
       if (step > 0) {
         for (Tensor* sum : {&dq, &dk, &dv}) inputs.push_back(std::move(*sum));
       }
-      const Layout layouts[] = {q_layout_, block_layouts_[here], block_layouts_[here]};
+      const Layout layouts[] = {q_layout_, gradient_layouts_[here], gradient_layouts_[here]};
       std::vector<Tensor> outputs =
           record_list(ring_attention_grad_step_op, attributes_, inputs, 3, where_, {.output_layouts = layouts});
       dq = std::move(outputs[0]);
       // After the last step this brings them home.
-      dk = outputs[1].redistribute(block_layouts_[here + 1], where_);
-      dv = outputs[2].redistribute(block_layouts_[here + 1], where_);
+      dk = outputs[1].redistribute(gradient_layouts_[here + 1], where_);
+      dv = outputs[2].redistribute(gradient_layouts_[here + 1], where_);
       k = std::move(next_k);
       v = std::move(next_v);
     }
@@ -131,8 +140,8 @@ class Ring {
   const Where where_;
   const int64_t size_;
   const Layout q_layout_;
-  Layout row_layout_;                  // of one number a row of q
-  std::vector<Layout> block_layouts_;  // of k and v after so many steps
+  Layout row_layout_;                                     // of one number a row of q
+  std::vector<Layout> block_layouts_, gradient_layouts_;  // of k and v after so many steps, and of their gradients
 };
 
 Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t axis, const RingAttrs& attributes,
@@ -175,8 +184,12 @@ Tensor context_parallel_attention(const Tensor& q_in, const Tensor& k_in, const 
   // Key/value heads pair with query heads where both can be split on the same groups; else every device gets all of
   // them.
   const bool same_groups = k_in.shape()[kHeadDim] % head_parts(q) == 0;
-  const Placement key_heads = same_groups ? Shard(kHeadDim) : Replicate();
-  Tensor k = with_placement(k_in, ulysses, key_heads, where), v = with_placement(v_in, ulysses, key_heads, where);
+  const auto exchanged = [&](const Tensor& x) {
+    return same_groups
+               ? with_placement(x, ulysses, Shard(kHeadDim), where)
+               : with_placement(x.redistribute(unsharded_layout(x, kHeadDim), where), ulysses, Replicate(), where);
+  };
+  Tensor k = exchanged(k_in), v = exchanged(v_in);
   std::vector<int64_t> ring = sequence_axes(q, is_ring);
   // Blocks of keys line up with blocks of queries only where both sequences are equally long.
   const bool lines_up = ring.size() == 1 && q.layout().axes_of_dim(kSequenceDim).size() == 1 &&

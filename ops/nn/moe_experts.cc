@@ -6,6 +6,7 @@
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/sigmoid.h>

@@ -9,6 +9,7 @@
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/full.h>
