@@ -20,6 +20,10 @@ class LlamaLayer : public Module {
     Tensor aux;  // what routing adds to the loss, a scalar; undefined without experts
   };
   Result forward(const Tensor& h, Where where = Where::current()) const;
+  // With keys and values of earlier tokens, [B, KV, S, hd] each, to which those of h [B, T, D] are added; positions as
+  // in ops/nn/cache.h. No gradients.
+  Tensor forward_cached(const Tensor& h, const Tensor& positions, Tensor& keys, Tensor& values,
+                        Where where = Where::current()) const;
 
  private:
   Result compute(const Tensor& h, Where where) const;
@@ -52,6 +56,19 @@ class Llama : public Module {
                   Where where = Where::current()) const {
     return losses(tokens, targets, ignore_index, where).cross_entropy_sum;
   }
+
+  // Decoding with a key/value cache: what each layer keeps of the tokens seen so far.
+  struct Cache {
+    std::vector<Tensor> keys, values;  // [B, KV, places, hd], one a layer
+    std::vector<int64_t> lengths;      // tokens seen, one a row
+    int64_t places = 0;
+  };
+  // batch: placements of the rows, one an axis of a stage's mesh (Shard(0) or Replicate).
+  Cache make_cache(int64_t rows, int64_t places, const Placements& batch, Where where = Where::current()) const;
+  // tokens [B, T], of which counts[b] at the start of each row count (at least 1): logits [B, V] after the last one
+  // that counts. Adds them to the cache. Throws UserError when it is full.
+  Tensor decode(const Tensor& tokens, const std::vector<int64_t>& counts, Cache& cache,
+                Where where = Where::current()) const;
 
   // The same in pieces, for a pipeline: chunk c on its mesh, from tokens (c = 0) or the activation of chunk c - 1. Of
   // the last chunk, h is normalised and ready for the head.

@@ -115,6 +115,13 @@ Parameter LlamaSharding::ones_of(const DeviceMesh& mesh, const Shape& shape, con
   return made(mesh, ones(shape, stored_options(mesh, shape, {}), where), {});
 }
 
+TensorOptions LlamaSharding::cache_options(int64_t layer, const Placements& batch, int64_t kv_heads) const {
+  const DeviceMesh& mesh = layer_mesh(layer);
+  Placements placements = batch;
+  if (!parallel_.tp.empty() && kv_heads % tp_size() == 0) placements[mesh.axis(parallel_.tp)] = Shard(1);
+  return {.mesh = mesh, .placements = placements, .dtype = parallel_.compute.value_or(dtype_)};
+}
+
 Layout LlamaSharding::residual_layout(const Tensor& x) const {
   Placements placements = x.layout().without_partial().placements();
   if (parallel_.sequence_parallel) placements[x.mesh().axis(parallel_.tp)] = Shard(kSequenceDim);

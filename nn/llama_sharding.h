@@ -72,6 +72,9 @@ class LlamaSharding {
   // The layout in which a parameter with that split is used on a mesh.
   Layout use_layout(const DeviceMesh& mesh, const Shape& shape, const Split& split) const;
 
+  // Of a layer's key/value cache [B, KV, S, hd]: rows as `batch` says, heads as the layer's keys.
+  TensorOptions cache_options(int64_t layer, const Placements& batch, int64_t kv_heads) const;
+
   // --- activations [B, T, D]
   // Between layers: what is pending is reduced; with sequence parallelism straight to the part of the sequence.
   Tensor residual(const Tensor& x, const Where& where) const;

@@ -9,6 +9,7 @@
 #include "ops/math/elementwise.h"
 #include "ops/math/functions.h"
 #include "ops/math/reductions.h"
+#include "ops/nn/cache.h"
 #include "ops/nn/functions.h"
 #include "ops/nn/moe.h"
 #include "ops/operator_list.h"

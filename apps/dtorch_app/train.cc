@@ -59,7 +59,18 @@ Trainer::Trainer(Client& client, TrainOptions options)
     training_ = data_.slice(0, 1 - options_.validation_share);
     validation_ = data_.slice(1 - options_.validation_share, 1);
   }
-  options_.model.vocab = data_.vocab();
+  std::optional<io::LlamaFile> initial;
+  if (!options_.init_from.empty()) {
+    initial = io::open_llama(options_.init_from);
+    options_.model = initial->config;
+    if (data_.vocab() > options_.model.vocab) {
+      throw UserError("'" + options_.data + "' has tokens of vocabulary " + std::to_string(data_.vocab()) + ", '" +
+                      options_.init_from + "' has " + std::to_string(options_.model.vocab) +
+                      "; prepare the text with the model's tokenizer (--tokenizer)");
+    }
+  } else {
+    options_.model.vocab = data_.vocab();
+  }
   const DType dtype = dtype_from_name(options_.dtype);
   options_.model.dtype = dtype == kBFloat16 ? kFloat32 : dtype;
   options_.model = options_.model.resolved();
@@ -67,6 +78,7 @@ Trainer::Trainer(Client& client, TrainOptions options)
                         dtype == kBFloat16 ? std::optional(dtype) : std::nullopt);
   client.manual_seed(static_cast<uint64_t>(options_.seed));
   model_.emplace(options_.model, layout_.parallel);
+  if (initial) model_->load_state_dict(initial->source);
   optimizer_.emplace(model_->parameters(), optim::AdamWOptions{.lr = options_.lr,
                                                                .betas = {options_.beta1, options_.beta2},
                                                                .weight_decay = options_.weight_decay});

@@ -14,6 +14,8 @@ CommandLine TrainOptions::command_line() {
   auto text = [](std::string& at, const char* name) { return po::value(&at)->default_value(at)->value_name(name); };
   auto add = command.options().add_options();
   add("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
+  add("init-from", text(init_from, "FILE"),
+      "go on with the weights (and sizes) of another program's Llama: FILE.gguf, FILE.safetensors or a folder");
   add("dim", integer(model.dim = 192), "width of the model");
   add("layers", integer(model.layers = 4), "decoder layers");
   add("heads", integer(model.heads = 6), "query heads");

@@ -38,7 +38,10 @@ std::vector<OperatorDef*> nn_operators() {
           &moe_experts_op,
           &moe_experts_grad_op,
           &ring_attention_step_op,
-          &ring_attention_grad_step_op};
+          &ring_attention_grad_step_op,
+          &rotary_at_op,
+          &cache_append_op,
+          &cached_attention_op};
 }
 
 namespace nn_ops {

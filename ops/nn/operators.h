@@ -16,6 +16,7 @@ extern OperatorDef rms_norm_op, rms_norm_grad_op, layer_norm_op, layer_norm_grad
 extern OperatorDef rotary_embedding_op, sdpa_op, sdpa_grad_op, einsum_op, dropout_op;
 extern OperatorDef nll_sum_op, row_max_op, row_sumexp_op, row_pick_op, row_loss_op, cross_entropy_grad_op,
     count_valid_op;
+extern OperatorDef rotary_at_op, cache_append_op, cached_attention_op;
 extern OperatorDef topk_gates_op, topk_gates_grad_op, moe_experts_op, moe_experts_grad_op;
 extern OperatorDef adamw_step_op, sgd_step_op, sum_of_squares_op, scale_all_op;
 
