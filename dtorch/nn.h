@@ -4,4 +4,7 @@
 #include "nn/layers.h"
 #include "nn/llama.h"
 #include "nn/module.h"
+#include "nn/moe.h"
 #include "nn/optim.h"
+#include "nn/pipeline.h"
+#include "nn/recompute.h"

@@ -9,6 +9,6 @@ namespace dtorch {
 std::vector<OperatorDef*> io_operators();
 // Adds them to OperatorRegistry::global() after the built-in operators. Idempotent.
 void register_io_operators();
-extern OperatorDef token_batch_op, file_slice_op, hdf5_slice_op;
+extern OperatorDef token_batch_op, file_slice_op, hdf5_slice_op, gguf_slice_op;
 
 }  // namespace dtorch

@@ -100,24 +100,28 @@ constinit OperatorDef token_batch_op = {
     .klass = OperatorClass::kRead,
     .placement_class = PlacementClass::kAnyLayout};
 
-int64_t prepare_bytes(const std::vector<std::filesystem::path>& texts, const std::filesystem::path& out) {
+int64_t prepare_tokens(const std::vector<std::filesystem::path>& texts, const Tokenizer& tokenizer,
+                       const std::filesystem::path& out) {
+  const bool narrow = tokenizer.vocab() <= 256;
   auto bytes = std::make_shared<std::vector<std::byte>>();
+  int64_t count = 0;
   for (const auto& path : texts) {
-    io::InputFile file(path);
-    const size_t before = bytes->size();
-    bytes->resize(before + static_cast<size_t>(file.size()));
-    file.read(0, bytes->data() + before, file.size());
+    for (int64_t token : tokenizer.encode(io::read_file(path))) {
+      const auto value = static_cast<int32_t>(token);
+      const auto* from = reinterpret_cast<const std::byte*>(&value);  // little-endian: the low byte first
+      bytes->insert(bytes->end(), from, from + (narrow ? 1 : sizeof value));
+      ++count;
+    }
   }
-  if (bytes->empty()) throw UserError("[prepare] the text is empty");
-  const auto count = static_cast<int64_t>(bytes->size());
+  if (count == 0) throw UserError("[prepare] the text is empty");
   std::filesystem::path temporary = out;
   temporary += ".tmp";
   std::filesystem::remove(temporary);
   try {
     io::Hdf5File file(temporary, io::Hdf5File::Mode::kCreate);
-    file.write("tokens", HostTensor(Shape{count}, kUInt8, bytes), /*contiguous=*/true);
-    file.set_attribute("vocab", int64_t{256});
-    file.set_attribute("tokenizer", std::string("bytes"));
+    file.write("tokens", HostTensor(Shape{count}, narrow ? kUInt8 : kInt32, bytes), /*contiguous=*/true);
+    file.set_attribute("vocab", tokenizer.vocab());
+    file.set_attribute("tokenizer", tokenizer.name());
     file.close();
     io::sync_path(temporary);
     io::commit_rename(temporary, out);
@@ -127,6 +131,10 @@ int64_t prepare_bytes(const std::vector<std::filesystem::path>& texts, const std
     throw;
   }
   return count;
+}
+
+int64_t prepare_bytes(const std::vector<std::filesystem::path>& texts, const std::filesystem::path& out) {
+  return prepare_tokens(texts, *byte_tokenizer(), out);
 }
 
 TokenData TokenData::open(const std::filesystem::path& path) {

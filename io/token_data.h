@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/tokenizer.h"
 #include "runtime/client/tensor.h"
 
 namespace dtorch {
@@ -15,9 +16,11 @@ struct Batch {
   Tensor inputs, targets;  // [B, T] int64; targets -100 beyond the end of the range
 };
 
-// Writes text files, one after the other, as bytes (vocabulary 256). The file appears complete or not at all; an
-// existing one is replaced. Returns the number of tokens. Throws RuntimeFault: unreadable input, full disk; UserError:
-// no text.
+// Writes text files, one after the other, as tokens. The file appears complete or not at all; an existing one is
+// replaced. Returns the number of tokens. Throws RuntimeFault: unreadable input, full disk; UserError: no text.
+int64_t prepare_tokens(const std::vector<std::filesystem::path>& texts, const Tokenizer& tokenizer,
+                       const std::filesystem::path& out);
+// The same with a token a byte (vocabulary 256).
 int64_t prepare_bytes(const std::vector<std::filesystem::path>& texts, const std::filesystem::path& out);
 
 class TokenData {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ops/ops.h"
+#include "runtime/autograd/backward.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph.h"
 
@@ -27,10 +28,32 @@ void Parameter::set_value(const Tensor& value) {
   IntrusivePtr<AutogradMeta> autograd = state_->value.autograd();
   autograd->meta = &value.meta();
   state_->value = Tensor(value.value(), std::move(autograd));
+  state_->gathered = Tensor();
+  state_->elsewhere.clear();
 }
 
-void Parameter::set_grad(const Tensor& grad) { value().autograd()->pending_grad = grad.detach(); }
-void Parameter::zero_grad() { value().autograd()->pending_grad = Tensor(); }
+Tensor Parameter::grad(Where where) const {
+  const auto collect = [&](Tensor& leaf) {
+    if (!leaf.defined() || !leaf.requires_grad()) return;
+    const Tensor collected = pending_grad(leaf);
+    if (collected.defined()) add_to_grad(value(), collected, where);
+    leaf.zero_grad();
+  };
+  collect(state_->gathered);
+  for (Tensor& leaf : state_->elsewhere) collect(leaf);
+  return value().grad(where);
+}
+
+void Parameter::set_grad(const Tensor& grad) {
+  zero_grad();
+  value().autograd()->pending_grad = grad.detach();
+}
+
+void Parameter::zero_grad() {
+  value().autograd()->pending_grad = Tensor();
+  if (state_->gathered.defined()) state_->gathered.zero_grad();
+  for (Tensor& leaf : state_->elsewhere) leaf.zero_grad();
+}
 
 Parameter& Parameter::with_file_shape(Shape shape) {
   DTORCH_CHECK(shape.num_elements() == value().numel(), "file shape " + shape.str() + " of " + this->shape().str());
@@ -38,14 +61,56 @@ Parameter& Parameter::with_file_shape(Shape shape) {
   return *this;
 }
 
-Parameter& Parameter::with_use_layout(const Layout& layout) {
+Parameter& Parameter::with_use_layout(const Layout& layout, Gather gather) {
   state_->use_layout = layout;
+  state_->gather = gather;
+  state_->gathered = Tensor();
   return *this;
 }
 
+Parameter& Parameter::with_use_dtype(DType dtype) {
+  if (!is_floating(dtype)) throw DTypeError(std::string("[parameter] a use dtype of ") + name_of(dtype));
+  state_->use_dtype = dtype;
+  state_->gathered = Tensor();
+  return *this;
+}
+
+Tensor Parameter::converted(const Tensor& stored, const Where& where) const {
+  return stored.to(state_->use_dtype.value_or(stored.dtype()), where).redistribute(state_->use_layout, where);
+}
+
 Tensor Parameter::use(Where where) const {
-  if (state_->use_layout == layout()) return value();
-  return value().redistribute(state_->use_layout, where);
+  const bool is_split = !(state_->use_layout == layout());
+  if (!is_split) return converted(value(), where);
+  if (state_->gather == Gather::kPerUse) {
+    const Tensor stored = value().to(state_->use_dtype.value_or(value().dtype()), where);
+    Tensor gathered = stored.redistribute(state_->use_layout, where);
+    if (gathered.requires_grad()) gathered.autograd()->kept_as = stored.value();
+    return gathered;
+  }
+  Tensor& gathered = state_->gathered;
+  if (!gathered.defined()) {
+    NoGrad no_grad;
+    gathered = converted(value().detach(), where);
+    if (state_->gather == Gather::kOncePerStep) gathered.requires_grad_();
+  }
+  if (state_->gather == Gather::kOncePerStep) return grad_enabled() ? gathered : gathered.detach();
+  Tensor use = gathered.detach();
+  set_custom_gradient(
+      "gather", {&value(), 1}, {&use, 1},
+      [](const GradientContext& context) { return std::vector<Tensor>{context.grad_output(0)}; }, where);
+  return use;
+}
+
+Tensor Parameter::use_on(const Layout& layout, Where where) const {
+  for (const Tensor& leaf : state_->elsewhere) {
+    if (leaf.layout() == layout) return grad_enabled() ? leaf : leaf.detach();
+  }
+  NoGrad no_grad;
+  Tensor leaf = value().detach().to(state_->use_dtype.value_or(value().dtype()), where).redistribute(layout, where);
+  leaf.requires_grad_();
+  state_->elsewhere.push_back(leaf);
+  return leaf;
 }
 
 Module::Module() : state_(std::make_shared<State>()) {}

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,6 +13,14 @@
 #include "runtime/client/tensor.h"
 
 namespace dtorch::nn {
+
+// How a parameter that is stored split (ZeRO) is brought to the layout in which it is used. Its optimizer state is
+// split in every stage.
+enum class Gather : uint8_t {
+  kOncePerStep,          // stage 1: kept from its first use to the next step; its gradient is reduced once, at the end
+  kOncePerStepReducing,  // stage 2: as stage 1, but every backward leaves a split gradient only
+  kPerUse,               // stage 3: gathered for each use and again in backward; only the split tensor lives in between
+};
 
 class Parameter {
  public:
@@ -25,7 +34,7 @@ class Parameter {
   // Rebinds to a new value of the same shape and dtype (ShapeError / DTypeError otherwise); the layout may change
   // (`to`).
   void set_value(const Tensor& value);
-  Tensor grad(Where where = Where::current()) const { return value().grad(where); }
+  Tensor grad(Where where = Where::current()) const;
   void set_grad(const Tensor& grad);
   void zero_grad();
   bool is_same(const Parameter& other) const { return state_ == other.state_; }
@@ -35,17 +44,27 @@ class Parameter {
   const Shape& file_shape() const { return state_->file_shape.empty() ? shape() : state_->file_shape; }
   Parameter& with_file_shape(Shape shape);
 
-  // The value in the layout in which the layer computes: where it is stored split further (ZeRO), it is gathered here,
-  // and its gradient comes back reduce-scattered.
+  // The value in the layout and dtype in which the layer computes: where it is stored split further (ZeRO), it is
+  // gathered here, and its gradient comes back reduce-scattered; where it is stored wider (master weights), it is
+  // converted first, so that the narrow values travel.
   Tensor use(Where where = Where::current()) const;
-  Parameter& with_use_layout(const Layout& layout);
+  // The same on another mesh (a tied weight of another pipeline stage): fetched once a step; what it collects there as
+  // a gradient is added to the parameter's when that is read.
+  Tensor use_on(const Layout& layout, Where where = Where::current()) const;
+  Parameter& with_use_layout(const Layout& layout, Gather gather = Gather::kPerUse);
+  Parameter& with_use_dtype(DType dtype);
 
  private:
   struct State {
     Tensor value;
     Shape file_shape;
     Layout use_layout;
+    Gather gather = Gather::kPerUse;
+    std::optional<DType> use_dtype;
+    Tensor gathered;                // of this step; in stage 1 a leaf that collects the gradient
+    std::vector<Tensor> elsewhere;  // of this step, leaves
   };
+  Tensor converted(const Tensor& stored, const Where& where) const;
   std::shared_ptr<State> state_;
 };
 

@@ -38,6 +38,7 @@ build flatbuffers-compiler           flatc                             wire form
 build libconcurrentqueue-dev         <concurrentqueue/concurrentqueue.h>|<concurrentqueue.h>  queues between threads
 build nlohmann-json3-dev             <nlohmann/json.hpp>               JSON
 build libxxhash-dev                  <xxhash.h>                        hashes
+build libpcre2-dev                   <pcre2.h>                         Unicode classes of the tokenizer
 build libfmt-dev                     <fmt/format.h>                    text
 build libspdlog-dev                  <spdlog/spdlog.h>                 log
 build libgtest-dev                   <gtest/gtest.h>                   tests

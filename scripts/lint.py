@@ -39,6 +39,7 @@ OUTSIDE_LIBRARY = ["apps", "bench", "tests"]  # rooms that aren't part of the li
 DOORS = [
     (r"mpi\.h", ["runtime/comm", "runtime/launch", "bench", "tests"]),
     (r"(hdf5|H5[A-Z]\w*|hdf5_hl)\.h", ["io", "tests"]),
+    (r"pcre2\.h", ["io"]),
     (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/worker", "bench", "tests"]),
     (r"boost/program_options.*", ["runtime/base", "runtime/launch", "apps", "tests"]),
     (r"(cuda|nccl|nvrtc).*\.h", []),

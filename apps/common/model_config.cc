@@ -12,6 +12,9 @@ std::string to_json(const SavedModel& saved) {
                         {"kv_heads", m.kv_heads},
                         {"vocab", m.vocab},
                         {"ffn", m.ffn},
+                        {"experts", m.experts},
+                        {"top_k", m.top_k},
+                        {"capacity_factor", m.capacity_factor},
                         {"rope_theta", m.rope_theta},
                         {"norm_eps", m.norm_eps},
                         {"tied", m.tied},
@@ -32,6 +35,9 @@ SavedModel saved_model_from_json(const std::string& text) {
     json.at("kv_heads").get_to(m.kv_heads);
     json.at("vocab").get_to(m.vocab);
     json.at("ffn").get_to(m.ffn);
+    m.experts = json.value("experts", int64_t{0});
+    m.top_k = json.value("top_k", m.top_k);
+    m.capacity_factor = json.value("capacity_factor", 0.0);
     json.at("rope_theta").get_to(m.rope_theta);
     json.at("norm_eps").get_to(m.norm_eps);
     json.at("tied").get_to(m.tied);

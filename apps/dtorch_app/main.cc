@@ -19,7 +19,8 @@ constexpr Command kCommands[] = {
     {"devices", "print ranks, nodes, devices, versions and bindings", run_devices, help_devices},
     {"prepare", "make a token file from text files", run_prepare, help_prepare},
     {"train", "train a Llama on a token file", run_train, help_train},
-    {"generate", "continue a prompt with a trained model", run_generate, help_generate},
+    {"generate", "continue prompts with a model", run_generate, help_generate},
+    {"evaluate", "measure how well a model predicts a text", run_evaluate, help_evaluate},
     {"bench", "measure this job: operators, matrix products, redistributions", run_bench, help_bench},
 };
 

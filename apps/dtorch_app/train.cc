@@ -31,6 +31,8 @@ class Trainer {
     double lr;
     TensorFuture loss, norm;
   };
+  template <class Read>
+  Batch batch_of(Read&& read) const;
   void record_step(int64_t step);
   void report_oldest();
   double validate();
@@ -57,12 +59,26 @@ Trainer::Trainer(Client& client, TrainOptions options)
     training_ = data_.slice(0, 1 - options_.validation_share);
     validation_ = data_.slice(1 - options_.validation_share, 1);
   }
-  options_.model.vocab = data_.vocab();
-  options_.model.dtype = dtype_from_name(options_.dtype);
+  std::optional<io::LlamaFile> initial;
+  if (!options_.init_from.empty()) {
+    initial = io::open_llama(options_.init_from);
+    options_.model = initial->config;
+    if (data_.vocab() > options_.model.vocab) {
+      throw UserError("'" + options_.data + "' has tokens of vocabulary " + std::to_string(data_.vocab()) + ", '" +
+                      options_.init_from + "' has " + std::to_string(options_.model.vocab) +
+                      "; prepare the text with the model's tokenizer (--tokenizer)");
+    }
+  } else {
+    options_.model.vocab = data_.vocab();
+  }
+  const DType dtype = dtype_from_name(options_.dtype);
+  options_.model.dtype = dtype == kBFloat16 ? kFloat32 : dtype;
   options_.model = options_.model.resolved();
-  layout_ = make_layout(options_.layout, client.num_devices(), options_.model);
+  layout_ = make_layout(options_.layout, client.num_devices(), options_.model,
+                        dtype == kBFloat16 ? std::optional(dtype) : std::nullopt);
   client.manual_seed(static_cast<uint64_t>(options_.seed));
   model_.emplace(options_.model, layout_.parallel);
+  if (initial) model_->load_state_dict(initial->source);
   optimizer_.emplace(model_->parameters(), optim::AdamWOptions{.lr = options_.lr,
                                                                .betas = {options_.beta1, options_.beta2},
                                                                .weight_decay = options_.weight_decay});
@@ -73,18 +89,33 @@ Trainer::Trainer(Client& client, TrainOptions options)
                .final_ratio = options_.final_lr_ratio};
 }
 
+// Inputs go to the first stage, targets to the last.
+template <class Read>
+Batch Trainer::batch_of(Read&& read) const {
+  const DeviceMesh &first = model_->chunk_mesh(0), &last = model_->chunk_mesh(model_->num_chunks() - 1);
+  Batch batch = read(layout_.batch_options(first));
+  if (!(first == last)) batch.targets = read(layout_.batch_options(last)).targets;
+  return batch;
+}
+
 void Trainer::record_step(int64_t step) {
   const double lr = schedule_.at(step);
   optimizer_->set_lr(lr);
-  const int64_t rows = options_.batch / options_.accumulate;
+  const int64_t parts = options_.accumulate * layout_.micro_batches, rows = options_.batch / parts;
   const double share = 1.0 / static_cast<double>(options_.batch * options_.length);
   Tensor loss;
-  for (int64_t part = 0; part < options_.accumulate; ++part) {
-    Batch batch = training_.random_batch(rows, options_.length, static_cast<uint64_t>(options_.seed),
-                                         step * options_.accumulate + part, layout_.batch_options());
-    Tensor part_loss = model_->loss_sum(batch.inputs, batch.targets) * share;
-    part_loss.backward();
-    loss = loss.defined() ? loss + part_loss.detach() : part_loss.detach();
+  for (int64_t round = 0; round < options_.accumulate; ++round) {
+    std::vector<Tensor> inputs, targets;
+    for (int64_t part = round * layout_.micro_batches; part < (round + 1) * layout_.micro_batches; ++part) {
+      const Batch batch = batch_of([&](const TensorOptions& on) {
+        return training_.random_batch(rows, options_.length, static_cast<uint64_t>(options_.seed), step * parts + part,
+                                      on);
+      });
+      inputs.push_back(batch.inputs);
+      targets.push_back(batch.targets);
+    }
+    const nn::PipelineLosses losses = accumulate_gradients(*model_, layout_, inputs, targets, share);
+    loss = loss.defined() ? loss + losses.loss : losses.loss;
   }
   Tensor norm = nn::clip_grad_norm(model_->parameters(), options_.clip);
   optimizer_->step();
@@ -120,7 +151,8 @@ double Trainer::validate() {
     ahead.pop_front();
   };
   for (int64_t b = 0; b < batches; ++b) {
-    Batch batch = validation_->sequential_batch(options_.batch, options_.length, b, layout_.batch_options());
+    const Batch batch = batch_of(
+        [&](const TensorOptions& on) { return validation_->sequential_batch(options_.batch, options_.length, b, on); });
     ahead.emplace_back(model_->loss_sum(batch.inputs, batch.targets).to_host_async(),
                        count_valid(batch.targets).to_host_async());
     if (ahead.size() > 2) take();
@@ -161,6 +193,12 @@ int Trainer::run() {
   progress_->say(std::to_string(model_->num_parameters()) + " parameters, " + std::to_string(training_.num_tokens()) +
                  " training tokens, " + layout_.mesh.str() + ", " + std::to_string(client_.num_nodes()) + " nodes" +
                  (first > 0 ? ", going on at step " + std::to_string(first) : ""));
+  if (layout_.pipeline) {
+    char text[96];
+    std::snprintf(text, sizeof text, "pipeline: %.1f %% of the stages' time idle in theory",
+                  100 * layout_.pipeline->bubble);
+    progress_->say(text);
+  }
   last_report_ = Clock::now();
   constexpr size_t kStepsAhead = 2;
   int64_t step = first;

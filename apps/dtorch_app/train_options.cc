@@ -1,5 +1,7 @@
 #include "apps/dtorch_app/train_options.h"
 
+#include <algorithm>
+
 namespace dtorch::app {
 
 namespace po = boost::program_options;
@@ -12,21 +14,30 @@ CommandLine TrainOptions::command_line() {
   auto text = [](std::string& at, const char* name) { return po::value(&at)->default_value(at)->value_name(name); };
   auto add = command.options().add_options();
   add("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
+  add("init-from", text(init_from, "FILE"),
+      "go on with the weights (and sizes) of another program's Llama: FILE.gguf, FILE.safetensors or a folder");
   add("dim", integer(model.dim = 192), "width of the model");
   add("layers", integer(model.layers = 4), "decoder layers");
   add("heads", integer(model.heads = 6), "query heads");
   add("kv-heads", integer(model.kv_heads = 2), "key/value heads (0: as heads)");
   add("ffn", integer(model.ffn = 0), "inner width of the feed-forward part (0: 8/3 dim)");
+  add("experts", integer(model.experts = 0), "experts of the feed-forward part (0: dense)");
+  add("top-k-experts", integer(model.top_k), "experts that a token is computed by");
+  add("aux-coef", real(model.aux_coef = 0.01), "weight of the experts' load-balancing loss");
+  add("z-coef", real(model.z_coef), "weight of the router's z loss");
+  add("capacity-factor", real(model.capacity_factor),
+      "tokens an expert takes at most, as a multiple of its fair share; the others are dropped (0: no limit)");
   add("rope-theta", real(model.rope_theta), "base of the rotary embedding");
   add("tied", po::bool_switch(&model.tied), "the output head is the embedding");
-  add("dtype", text(dtype, "TYPE"), "float32 or float64");
+  add("dtype", text(dtype, "TYPE"),
+      "float32, float64, or bfloat16: computed in it, with float32 parameters, sums and optimizer state");
   add("length", integer(length), "context, in tokens");
   add("batch", integer(batch), "sequences a step, over all devices");
   add("accumulate", integer(accumulate), "parts a step's batch is computed in, one after the other");
   add("steps", integer(steps), "optimizer steps in total");
   add("lr", real(lr), "peak learning rate of AdamW");
   add("warmup", integer(warmup), "steps of linear warm-up");
-  add("schedule", text(schedule, "NAME"), "constant, linear or cosine");
+  add("lr-schedule", text(schedule, "NAME"), "of the learning rate: constant, linear or cosine");
   add("final-lr-ratio", real(final_lr_ratio), "learning rate at the end, as a share of the peak");
   add("beta1", real(beta1), "AdamW: decay of the first moment");
   add("beta2", real(beta2), "AdamW: decay of the second moment");
@@ -50,9 +61,10 @@ void TrainOptions::check() const {
   auto need = [](bool ok, const char* what) {
     if (!ok) throw UserError(what);
   };
-  need(dtype == "float32" || dtype == "float64", "--dtype must be float32 or float64");
+  need(dtype == "float32" || dtype == "float64" || dtype == "bfloat16", "--dtype must be float32, float64 or bfloat16");
   need(length > 0 && batch > 0 && steps >= 0, "--length and --batch must be positive, --steps not negative");
-  need(accumulate > 0 && batch % accumulate == 0, "--accumulate must divide --batch");
+  need(accumulate > 0 && batch % (accumulate * std::max<int64_t>(1, layout.micro_batches)) == 0,
+       "--accumulate x --micro-batches must divide --batch");
   need(validation_share >= 0 && validation_share < 1, "--validation-share must be at least 0 and below 1");
   need(log_every > 0, "--log-every must be positive");
   need(lr > 0 && clip > 0, "--lr and --clip must be positive");

@@ -9,8 +9,8 @@
 namespace dtorch::app {
 
 struct TrainOptions {
-  std::string data;
-  nn::LlamaConfig model;  // vocab comes from the data
+  std::string data, init_from;
+  nn::LlamaConfig model;  // vocab comes from the data, everything from init_from when given
   LayoutOptions layout;
   std::string dtype = "float32";
   int64_t length = 128, batch = 16, accumulate = 1, steps = 300;

@@ -1,7 +1,6 @@
-// reference_run --reference FILE.json [--dtype float64] [--accumulate N] [--dp N] [--tp N]: trains the model of a
-// reference file and prints
-// {"step", "loss", "cross_entropy", "grad_norm"} a line and the parameters' norms at the end, for comparison with
-// PyTorch's results.
+// reference_run --reference FILE.json [--dtype float64] [--accumulate N] [layout options]: trains the model of a
+// reference file and prints {"step", "loss", "cross_entropy", "grad_norm"} a line and the parameters' norms at the end,
+// for comparison with PyTorch's results.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -35,21 +34,30 @@ CommandLine command_line(Options& options) {
   return command;
 }
 
-// One step's loss (over all parts) and gradients.
-Tensor accumulate_gradients(const nn::Llama& model, const Reference& reference, const ReferenceBatch& batch,
-                            const Options& options, const ModelLayout& layout) {
-  Tensor total;
+// One step's losses (over all parts) and gradients.
+nn::PipelineLosses step_gradients(const nn::Llama& model, const Reference& reference, const ReferenceBatch& batch,
+                                  const Options& options, const ModelLayout& layout) {
   const double share = 1.0 / static_cast<double>(std::max<int64_t>(batch.num_valid, 1));
-  for (int64_t part = 0; part < options.accumulate; ++part) {
-    const Span1 rows = split_part(reference.batch, options.accumulate, part);
-    auto rows_of = [&](const std::vector<int64_t>& all) {
-      const std::vector<int64_t> some(all.begin() + rows.offset * reference.length,
-                                      all.begin() + (rows.offset + rows.size) * reference.length);
-      return from_host(HostTensor::of<int64_t>({rows.size, reference.length}, some), layout.batch_options());
-    };
-    Tensor loss = model.loss_sum(rows_of(batch.inputs), rows_of(batch.targets)) * share;
-    loss.backward();
-    total = total.defined() ? total + loss.detach() : loss.detach();
+  const int64_t parts = options.accumulate * layout.micro_batches;
+  const auto rows_of = [&](const std::vector<int64_t>& all, int64_t part, const DeviceMesh& stage) {
+    const Span1 rows = split_part(reference.batch, parts, part);
+    const std::vector<int64_t> some(all.begin() + rows.offset * reference.length,
+                                    all.begin() + (rows.offset + rows.size) * reference.length);
+    return from_host(HostTensor::of<int64_t>({rows.size, reference.length}, some), layout.batch_options(stage));
+  };
+  nn::PipelineLosses total;
+  const auto add_to = [](Tensor& sum, const Tensor& part) {
+    if (part.defined()) sum = sum.defined() ? sum + part : part;
+  };
+  for (int64_t round = 0; round < options.accumulate; ++round) {
+    std::vector<Tensor> inputs, targets;
+    for (int64_t part = round * layout.micro_batches; part < (round + 1) * layout.micro_batches; ++part) {
+      inputs.push_back(rows_of(batch.inputs, part, model.chunk_mesh(0)));
+      targets.push_back(rows_of(batch.targets, part, model.chunk_mesh(model.num_chunks() - 1)));
+    }
+    const nn::PipelineLosses losses = accumulate_gradients(model, layout, inputs, targets, share);
+    add_to(total.loss, losses.loss);
+    add_to(total.aux, losses.aux);
   }
   return total;
 }
@@ -59,11 +67,16 @@ int run_reference(Client& client, int argc, char** argv) {
   command_line(options).parse(argc, argv);
   Reference reference = read_reference(options.reference);
   if (options.dtype != "float64" && options.dtype != "float32") throw UserError("--dtype must be float64 or float32");
-  if (options.accumulate < 1 || options.accumulate > reference.batch) {
-    throw UserError("--accumulate must be 1 to " + std::to_string(reference.batch) + ", the rows of a batch");
-  }
   reference.model.dtype = dtype_from_name(options.dtype);
   const ModelLayout layout = make_layout(options.layout, client.num_devices(), reference.model);
+  if (options.accumulate < 1 || options.accumulate * layout.micro_batches > reference.batch) {
+    throw UserError("--accumulate x --micro-batches must be 1 to " + std::to_string(reference.batch) +
+                    ", the rows of a batch");
+  }
+  if (options.accumulate > 1 && reference.model.aux_coef != 0) {
+    throw UserError(
+        "--accumulate: the balance of experts is of one batch; use --micro-batches for its mean over parts");
+  }
   nn::Llama model(reference.model, layout.parallel);
   model.load_state_dict(safetensors::open(reference.weights));
   optim::AdamW optimizer(model.parameters(), {.lr = reference.lr,
@@ -71,14 +84,16 @@ int run_reference(Client& client, int argc, char** argv) {
                                               .eps = reference.adam_eps,
                                               .weight_decay = reference.weight_decay});
   for (int64_t step = 0; step < reference.steps; ++step) {
-    Tensor loss = accumulate_gradients(model, reference, reference_batch(reference, step), options, layout);
+    const nn::PipelineLosses losses =
+        step_gradients(model, reference, reference_batch(reference, step), options, layout);
     Tensor norm = nn::clip_grad_norm(model.parameters(), reference.clip, {.eps = 0});
     optimizer.step();
     optimizer.zero_grad();
-    const double value = loss.item<double>();
+    const double cross_entropy = losses.loss.item<double>();
+    const double aux = losses.aux.defined() ? losses.aux.item<double>() : 0;
     std::cout << nlohmann::json{{"step", step},
-                                {"loss", value},
-                                {"cross_entropy", value},
+                                {"loss", cross_entropy + aux},
+                                {"cross_entropy", cross_entropy},
                                 {"grad_norm", norm.item<double>()}}
                      .dump()
               << '\n'

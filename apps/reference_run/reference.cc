@@ -22,9 +22,6 @@ Reference read_reference(const std::filesystem::path& path) {
   if (!file) throw RuntimeFault("cannot open '" + path.string() + "'");
   try {
     const nlohmann::json c = nlohmann::json::parse(file).at("config");
-    if (c.at("experts").get<int64_t>() != 0) {
-      throw UserError("'" + path.string() + "' is a mixture of experts; this version has dense models");
-    }
     Reference r;
     r.model = {.dim = c.at("D"),
                .layers = c.at("L"),
@@ -32,6 +29,9 @@ Reference read_reference(const std::filesystem::path& path) {
                .kv_heads = c.at("K"),
                .vocab = c.at("V"),
                .ffn = c.at("FF"),
+               .experts = c.at("experts"),
+               .top_k = c.at("experts").get<int64_t>() > 0 ? c.at("top_k").get<int64_t>() : 1,
+               .aux_coef = c.at("aux_coef"),
                .rope_theta = c.at("theta"),
                .norm_eps = c.at("eps"),
                .tied = c.at("tied")};

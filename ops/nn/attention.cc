@@ -8,6 +8,7 @@
 
 #include "ops/nn/attention.h"
 #include "ops/nn/attention_masked.h"
+#include "ops/nn/context_parallel.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -249,6 +250,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     scale = 1.0 / std::sqrt(static_cast<double>(q.shape().back()));
   }
   if (options.attn_mask.defined() || options.dropout_p != 0) return masked_attention(q, k, v, options, scale, where);
+  if (is_context_parallel(q)) return context_parallel_attention(q, k, v, options.is_causal, scale, where);
   const AttentionAttrs attributes{options.is_causal, scale};
   return record_many<2>(sdpa_op, attributes, {&q, &k, &v}, where)[0];
 }

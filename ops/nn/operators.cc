@@ -2,21 +2,56 @@
 
 #include <algorithm>
 
+#include "ops/nn/ring_step.h"
+
 namespace dtorch {
 
 std::vector<OperatorDef*> nn_operators() {
-  return {&softmax_op,          &softmax_grad_op,     &log_softmax_op,
-          &log_softmax_grad_op, &embedding_op,        &embedding_grad_op,
-          &rms_norm_op,         &rms_norm_grad_op,    &layer_norm_op,
-          &layer_norm_grad_op,  &rotary_embedding_op, &sdpa_op,
-          &sdpa_grad_op,        &einsum_op,           &dropout_op,
-          &nll_sum_op,          &row_max_op,          &row_sumexp_op,
-          &row_pick_op,         &row_loss_op,         &cross_entropy_grad_op,
-          &count_valid_op,      &adamw_step_op,       &sgd_step_op,
-          &sum_of_squares_op,   &scale_all_op,        &masked_sdpa_op,
-          &masked_sdpa_grad_op, &softmin_op,          &glu_op,
-          &add_gumbel_op,       &gumbel_softmax_op,   &categorical_op,
-          &bilinear_op,         &feature_dropout_op,  &alpha_dropout_op};
+  return {&softmax_op,
+          &softmax_grad_op,
+          &log_softmax_op,
+          &log_softmax_grad_op,
+          &embedding_op,
+          &embedding_grad_op,
+          &rms_norm_op,
+          &rms_norm_grad_op,
+          &layer_norm_op,
+          &layer_norm_grad_op,
+          &rotary_embedding_op,
+          &sdpa_op,
+          &sdpa_grad_op,
+          &einsum_op,
+          &dropout_op,
+          &nll_sum_op,
+          &row_max_op,
+          &row_sumexp_op,
+          &row_pick_op,
+          &row_loss_op,
+          &cross_entropy_grad_op,
+          &count_valid_op,
+          &adamw_step_op,
+          &sgd_step_op,
+          &sum_of_squares_op,
+          &scale_all_op,
+          &topk_gates_op,
+          &topk_gates_grad_op,
+          &moe_experts_op,
+          &moe_experts_grad_op,
+          &ring_attention_step_op,
+          &ring_attention_grad_step_op,
+          &rotary_at_op,
+          &cache_append_op,
+          &cached_attention_op,
+          &masked_sdpa_op,
+          &masked_sdpa_grad_op,
+          &softmin_op,
+          &glu_op,
+          &add_gumbel_op,
+          &gumbel_softmax_op,
+          &categorical_op,
+          &bilinear_op,
+          &feature_dropout_op,
+          &alpha_dropout_op};
 }
 
 namespace nn_ops {

@@ -18,6 +18,8 @@ extern OperatorDef nll_sum_op, row_max_op, row_sumexp_op, row_pick_op, row_loss_
     count_valid_op;
 extern OperatorDef masked_sdpa_op, masked_sdpa_grad_op, softmin_op, glu_op, add_gumbel_op, gumbel_softmax_op,
     categorical_op, bilinear_op, feature_dropout_op, alpha_dropout_op;
+extern OperatorDef rotary_at_op, cache_append_op, cached_attention_op;
+extern OperatorDef topk_gates_op, topk_gates_grad_op, moe_experts_op, moe_experts_grad_op;
 extern OperatorDef adamw_step_op, sgd_step_op, sum_of_squares_op, scale_all_op;
 
 namespace nn_ops {

@@ -101,6 +101,14 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& outputs, const std::vec
   return found;
 }
 
+void add_to_grad(const Tensor& leaf, const Tensor& gradient, Where where) {
+  NoGrad no_grad;
+  if (!leaf.requires_grad()) throw UserError("[add_to_grad] the tensor needs no gradient");
+  const Tensor normal = normalize_gradient(gradient, leaf.meta(), where);
+  Tensor& sum = leaf.autograd()->pending_grad;
+  sum = sum.defined() ? add_gradients(sum, normal, where) : normal;
+}
+
 Tensor pending_grad(const Tensor& tensor) { return tensor.autograd() ? tensor.autograd()->pending_grad : Tensor(); }
 
 Tensor Tensor::grad(Where where) const {

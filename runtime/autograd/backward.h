@@ -39,6 +39,9 @@ std::vector<Tensor> pending_gradients(const std::vector<Tensor>& outputs, const 
                                       const std::vector<Tensor>& inputs, const BackwardOptions& options = {},
                                       Where where = Where::current());
 
+// Adds to the gradient of a leaf what was found elsewhere for the same tensor in another layout.
+void add_to_grad(const Tensor& leaf, const Tensor& gradient, Where where = Where::current());
+
 // What grad() would reduce, as it is accumulated now; undefined when there is none.
 Tensor pending_grad(const Tensor& tensor);
 

@@ -41,8 +41,10 @@ void counted_release(GradNode* object) {
 }
 
 Tensor GradientContext::input(size_t i) const {
-  saved_value(node_.inputs[i].value, node_.name, "input", i);
-  return Tensor(node_.inputs[i].value, {});
+  const GradNode::Input& input = node_.inputs[i];
+  const Tensor kept(input.value, {});
+  if (saved_value(input.value, node_.name, "input", i).meta() == input.meta) return kept;
+  return kept.redistribute(input.meta->layout);
 }
 
 Tensor GradientContext::output(size_t i) const {

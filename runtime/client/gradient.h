@@ -20,8 +20,11 @@ class AutogradMeta : public RefCounted {
   AutogradMeta(IntrusivePtr<GradNode> producer, uint32_t index) : node(std::move(producer)), output_index(index) {}
   IntrusivePtr<GradNode> node;  // null: a leaf
   uint32_t output_index = 0;
-  bool retain = false;               // keep the gradient although not a leaf
-  Tensor pending_grad;               // accumulated; may be Partial until read (training.md)
+  bool retain = false;  // keep the gradient although not a leaf
+  Tensor pending_grad;  // accumulated; may be Partial until read (training.md)
+  // Saved for a gradient, this tensor is kept as that value (another layout of the same tensor) and redistributed again
+  // when the gradient reads it: a gathered parameter needn't live from forward to backward.
+  IntrusivePtr<Value> kept_as;
   const TensorMeta* meta = nullptr;  // of the tensor this belongs to (placements that grad() reports)
 };
 
@@ -33,7 +36,7 @@ class GradNode : public RefCounted {
   std::vector<Scalar> scalars;
   struct Input {
     const TensorMeta* meta = nullptr;
-    IntrusivePtr<Value> value;            // null unless saved
+    IntrusivePtr<Value> value;            // null unless saved; AutogradMeta::kept_as when there is one
     IntrusivePtr<AutogradMeta> autograd;  // null: needs no gradient
   };
   struct Output {
@@ -86,6 +89,17 @@ class NoGrad {
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+// Gradients are recorded in its scope, also inside a NoGrad: what a gradient function computes again.
+class EnableGrad {
+ public:
+  EnableGrad();
+  ~EnableGrad();
+  EnableGrad(const EnableGrad&) = delete;
+  EnableGrad& operator=(const EnableGrad&) = delete;
 
  private:
   bool before_;

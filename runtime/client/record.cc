@@ -62,6 +62,11 @@ GraphCore& graph_of(const RecordCall& call, const SourceLine& where) {
 
 bool saved(uint32_t mask, size_t number) { return (mask >> std::min<size_t>(number, 31) & 1u) != 0; }
 
+const IntrusivePtr<Value>& value_to_keep(const Tensor& input) {
+  const IntrusivePtr<AutogradMeta>& autograd = input.autograd();
+  return autograd && autograd->kept_as ? autograd->kept_as : input.value();
+}
+
 bool any_needs_gradient(std::span<const Tensor* const> inputs) {
   for (const Tensor* input : inputs) {
     if (input->requires_grad()) return true;
@@ -81,8 +86,9 @@ void append_to_tape(const RecordCall& call, const Inference& inference, GraphCor
   node->inputs.reserve(call.inputs.size());
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& input = *call.inputs[i];
-    node->inputs.push_back(
-        {&input.meta(), saved(call.op.saved_inputs, i) ? input.value() : IntrusivePtr<Value>(), input.autograd()});
+    node->inputs.push_back({&input.meta(),
+                            saved(call.op.saved_inputs, i) ? value_to_keep(input) : IntrusivePtr<Value>(),
+                            input.autograd()});
   }
   node->outputs.reserve(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -52,6 +52,8 @@ bool implicit_redistribution_allowed() { return conversion_policy(current_graph(
 
 NoGrad::NoGrad() : before_(thread_state.grad_enabled) { thread_state.grad_enabled = false; }
 NoGrad::~NoGrad() { thread_state.grad_enabled = before_; }
+EnableGrad::EnableGrad() : before_(thread_state.grad_enabled) { thread_state.grad_enabled = true; }
+EnableGrad::~EnableGrad() { thread_state.grad_enabled = before_; }
 bool grad_enabled() { return thread_state.grad_enabled; }
 
 GraphId Graph::id() const { return core_->id(); }

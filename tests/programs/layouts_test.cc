@@ -98,7 +98,7 @@ TEST_F(Layouts, ACheckpointOfOneLayoutContinuesOnAnother) {
                                               "32",
                                               "--batch",
                                               "6",
-                                              "--schedule",
+                                              "--lr-schedule",
                                               "constant",
                                               "--dtype",
                                               "float64",

@@ -1,0 +1,13 @@
+// Attention whose sequence is split over mesh axes named `ulysses_cp` (or `ulysess_cp`) and `ring_cp`. Not for users:
+// scaled_dot_product_attention comes here by itself.
+#pragma once
+#include "runtime/client/tensor.h"
+
+namespace dtorch::nn_ops {
+
+// Whether a dim of q [B, H, T, D] that attention needs whole is split over an axis of such a name.
+bool is_context_parallel(const Tensor& q);
+Tensor context_parallel_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal, double scale,
+                                  const Where& where);
+
+}  // namespace dtorch::nn_ops
