@@ -61,8 +61,11 @@ function(dtorch_use_aten_pch target)
     add_library(dtorch_aten_pch OBJECT ${CMAKE_BINARY_DIR}/aten_pch.cc)
     target_link_libraries(dtorch_aten_pch PRIVATE dtorch_flags dtorch_door_common dtorch_door_torch)
     target_compile_definitions(dtorch_aten_pch PRIVATE DTORCH_WITH_KERNELS=1)
+    target_include_directories(dtorch_aten_pch PRIVATE ${CMAKE_SOURCE_DIR} ${DTORCH_GENERATED_DIR})
+    # Our own headers in it are those that every operator includes.
     target_precompile_headers(dtorch_aten_pch PRIVATE <ATen/core/Tensor.h> <ATen/ops/empty.h> <cstdint> <functional>
-                              <memory> <string> <unordered_map> <utility> <vector>)
+                              <memory> <string> <unordered_map> <utility> <vector>
+                              ${CMAKE_SOURCE_DIR}/dtorch/kernel.h ${CMAKE_SOURCE_DIR}/runtime/client/record.h)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       target_compile_options(dtorch_aten_pch PRIVATE -fpch-preprocess)
     endif()

@@ -62,5 +62,7 @@ if(DTorchLibTorch_FOUND AND NOT TARGET torch_cpu)
     set_target_properties(${_name} PROPERTIES IMPORTED_LOCATION ${DTorchLibTorch_${_name}}
       INTERFACE_INCLUDE_DIRECTORIES "${_first};${DTorchLibTorch_INCLUDE}")
   endforeach()
+  # Without it some narrow headers of LibTorch include those of all operators, which costs 4 s a file.
+  set_property(TARGET torch_cpu PROPERTY INTERFACE_COMPILE_DEFINITIONS AT_PER_OPERATOR_HEADERS)
   set_property(TARGET torch_cpu PROPERTY INTERFACE_LINK_LIBRARIES c10)
 endif()

@@ -95,11 +95,7 @@ int64_t count_over(const Shape& shape, const std::vector<int64_t>& dims) {
 
 std::vector<int64_t> dims_of_call(const std::vector<int64_t>& dims, const Tensor& x, const char* op,
                                   const Where& where) {
-  try {
-    return normalize_dims(dims, x.ndim(), op);
-  } catch (const ShapeError& error) {
-    throw at_line(error, where);
-  }
+  return normalize_dims(dims, x.ndim(), op, where);
 }
 int64_t dim_of_call(int64_t dim, const Tensor& x, const char* op, const Where& where) {
   return normalize_dim(dim, std::max<int64_t>(1, x.ndim()), op, where);
