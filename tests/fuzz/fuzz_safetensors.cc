@@ -7,7 +7,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace dtorch;
   const test::MemoryFile file(data, size);
   try {
-    for (const auto& [name, entry] : safetensors::open(file.path()).entries()) {
+    const safetensors::File opened = safetensors::open(file.path());
+    for (const auto& [name, entry] : opened.entries()) {
       const int64_t bytes = entry.shape.num_elements() * size_of(entry.dtype);
       DTORCH_CHECK(entry.offset >= 0 && bytes >= 0 && entry.offset + bytes <= static_cast<int64_t>(size),
                    "tensor '" + name + "' leaves the file");
