@@ -181,7 +181,7 @@ TEST_F(WrongCreation, AProbabilityAboveOne) {
 }
 TEST_F(WrongCreation, AClampWithoutBounds) {
   const Tensor x = whole_on_two({4});
-  expect_error<UserError>([&] { clamp(x, {}, {}); }, {"[clamp]"});
+  expect_error<UserError>([&] { clamp(x, std::nullopt, std::nullopt); }, {"[clamp]"});
 }
 
 // --- handles, Graphs, autograd
