@@ -167,9 +167,13 @@ class SampleRun {
       if (!(*weights)[i].defined()) (*weights)[i] = normal(outputs[i].shape(), outputs[i].dtype(), 77 + i);
       const Tensor weight = distribute((*weights)[i], Layout::replicated(outputs[i].mesh()));
       const Tensor term = sum(mul(without_extremes(outputs[i]), weight));
-      loss = loss.defined() ? add(loss, term) : term;
+      loss = loss.defined() ? sum_of(loss, term) : term;
     }
     return loss;
+  }
+  // Outputs may be pending in different ways.
+  static Tensor sum_of(const Tensor& a, const Tensor& b) {
+    return a.placements() == b.placements() ? add(a, b) : add(a.reduced(), b.reduced());
   }
 
   bool make_reference() {
