@@ -1,5 +1,6 @@
 // One sample of an operator, run by the generic checker on every layout that it tries.
 #pragma once
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ class SampleRun {
   Tensor loss_of(const std::vector<Tensor>& outputs);
   double tolerance(DType dtype) const;
   void problem(const std::vector<Layout>& layouts, const std::string& what);
+  // `finish` says what is wrong, "" for nothing; it is called when many reads are under way.
+  void check_later(const std::vector<Layout>& layouts, std::string name, std::function<std::string()> finish);
+  void finish_checks();
 
   const OperatorDef& op_;
   const Sample& sample_;
@@ -57,6 +61,12 @@ class SampleRun {
   Reference reference_;
   std::map<std::pair<size_t, const LayoutData*>, Tensor> inputs_;
   std::vector<size_t> refused_;
+  struct Pending {
+    std::vector<Layout> layouts;
+    std::string name;
+    std::function<std::string()> finish;
+  };
+  std::vector<Pending> pending_;
   int64_t num_layouts_ = 0;
 };
 

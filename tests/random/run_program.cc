@@ -63,15 +63,22 @@ class Runner {
     } catch (const std::exception& error) {
       fail(-1, std::string("on one device: ") + error.what());
     }
+    int failed_at = -1;
+    std::string failure;
     for (const Step& step : program_.steps) {
       if (!result_.problem.empty()) return std::move(result_);
       try {
         run_step(step);
         for (int value : step.outputs) compare(value);
       } catch (const std::exception& error) {
-        fail(step.outputs[0], error.what());
+        failed_at = step.outputs[0];
+        failure = error.what();
+        break;
       }
     }
+    finish_comparisons();
+    // What an earlier value has wrong comes first: it may be the cause.
+    if (result_.problem.empty() && failed_at >= 0) fail(failed_at, failure);
     try {
       if (result_.problem.empty() && program_.gradients) check_gradients();
     } catch (const std::exception& error) {
@@ -167,9 +174,20 @@ class Runner {
     const ValueFacts& facts = program_.values[static_cast<size_t>(value)];
     result_.layouts.emplace(value, one.tensor.layout());
     ++result_.counts.values_compared;
-    const std::string wrong =
-        check_tensor(one.tensor, one.want, facts.exact ? 0 : facts.tolerance, facts.exact ? 0 : facts.error);
-    if (!wrong.empty() && result_.problem.empty()) fail(value, wrong);
+    checks_.emplace_back(
+        value, TensorCheck(one.tensor, one.want, facts.exact ? 0 : facts.tolerance, facts.exact ? 0 : facts.error));
+  }
+
+  void finish_comparisons() {
+    for (const auto& [value, check] : checks_) {
+      std::string wrong;
+      try {
+        wrong = check.finish();
+      } catch (const std::exception& error) {
+        wrong = error.what();
+      }
+      if (!wrong.empty()) return fail(value, wrong);
+    }
   }
 
   // --- gradients
@@ -232,6 +250,7 @@ class Runner {
     loss_of(ends, false).backward();
     const std::vector<ValueFacts> facts = facts_downstream();
     double scale = 1;
+    std::map<int, TensorFuture> reads;
     std::map<int, HostTensor> wants;
     for (const Step& step : program_.steps) {
       if (!step.requires_grad) continue;
@@ -242,16 +261,23 @@ class Runner {
         return;
       }
       if (!want.defined()) continue;
-      wants[step.outputs[0]] = want.to_host();
-      for (double x : wants[step.outputs[0]].to_vector<double>()) {
+      reads[step.outputs[0]] = want.to_host_async();
+    }
+    for (const auto& [value, read] : reads) {
+      wants[value] = read.get();
+      for (double x : wants[value].to_vector<double>()) {
         if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
       }
     }
+    std::vector<std::pair<int, TensorCheck>> checks;
     for (const auto& [value, want] : wants) {
-      const Tensor got = made(value).tensor.grad();
       const ValueFacts& own = facts[static_cast<size_t>(value)];
+      checks.emplace_back(value, TensorCheck(made(value).tensor.grad(), want, 10 * own.tolerance, scale * own.error));
+    }
+    for (const auto& [value, check] : checks) {
       ++result_.counts.gradients_compared;
-      std::string wrong = check_tensor(got, want, 10 * own.tolerance, scale * own.error);
+      std::string wrong = check.finish();
+      const Tensor got = made(value).tensor.grad();
       Placements placements = made(value).tensor.placements();
       for (Placement& p : placements) {
         if (p.is_partial()) p = Replicate();
@@ -267,6 +293,7 @@ class Runner {
   const Program& program_;
   RunResult result_;
   std::map<int, Made> made_;
+  std::vector<std::pair<int, TensorCheck>> checks_;  // of values, whose reads are under way
 };
 
 }  // namespace

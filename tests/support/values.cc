@@ -193,44 +193,58 @@ std::string difference(const HostTensor& got, const HostTensor& want, double tol
   return "";
 }
 
-std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance, double least_scale) {
-  if (tensor.shape() != want.shape())
-    return "global shape " + tensor.shape().str() + ", should be " + want.shape().str();
-  if (tensor.dtype() != want.dtype()) {
-    return std::string("dtype ") + name_of(tensor.dtype()) + ", should be " + name_of(want.dtype());
-  }
-  const Layout& layout = tensor.layout();
-  const DeviceMesh& mesh = layout.mesh();
+TensorCheck::TensorCheck(const Tensor& tensor, HostTensor want, double tolerance, double least_scale)
+    : shape_(tensor.shape()),
+      dtype_(tensor.dtype()),
+      layout_(tensor.layout()),
+      want_(std::move(want)),
+      tolerance_(tolerance),
+      least_scale_(least_scale) {
+  for (int64_t device : layout_.mesh().devices()) parts_.push_back(read_local_async(tensor, device));
+  whole_ = tensor.reduced().to_host_async();
+}
+
+std::string TensorCheck::finish() const {
+  if (shape_ != want_.shape()) return "global shape " + shape_.str() + ", should be " + want_.shape().str();
+  if (dtype_ != want_.dtype()) return std::string("dtype ") + name_of(dtype_) + ", should be " + name_of(want_.dtype());
+  std::string wrong = compare_parts();
+  if (!wrong.empty()) return wrong;
+  wrong = difference(whole_.get(), want_, tolerance_, least_scale_);
+  return wrong.empty() ? "" : "read as a whole: " + wrong + ", layout " + layout_.str();
+}
+
+std::string TensorCheck::compare_parts() const {
+  const DeviceMesh& mesh = layout_.mesh();
   std::vector<HostTensor> locals;
   std::optional<ReduceOp> reduce;
   bool mixed = false;
-  for (const Placement& placement : layout.placements()) {
+  for (const Placement& placement : layout_.placements()) {
     if (!placement.is_partial()) continue;
     mixed = mixed || (reduce && *reduce != placement.reduce);
     reduce = placement.reduce;
   }
-  // All reads are under way before the first is waited for.
-  std::vector<TensorFuture> reads;
-  for (int64_t device : mesh.devices()) reads.push_back(read_local_async(tensor, device));
-  const TensorFuture read_whole = tensor.reduced().to_host_async();
   for (int64_t device : mesh.devices()) {
-    locals.push_back(reads[locals.size()].get());
-    if (locals.back().shape() != layout.local_shape(want.shape(), device)) {
+    locals.push_back(parts_[locals.size()].get());
+    if (locals.back().shape() != layout_.local_shape(want_.shape(), device)) {
       return "device " + std::to_string(device) + " holds " + locals.back().shape().str() + ", its part is " +
-             layout.local_shape(want.shape(), device).str();
+             layout_.local_shape(want_.shape(), device).str();
     }
   }
   // How parts of different reductions combine isn't a matter of single parts.
   for (int64_t i = 0; !mixed && i < mesh.num_devices(); ++i) {
-    const HostTensor value = folded(layout, locals, mesh.coordinate_of_index(i), 0);
-    const std::string wrong = difference(value, part_of(want, layout.box_at(want.shape(), i)), tolerance, least_scale);
+    const HostTensor value = folded(layout_, locals, mesh.coordinate_of_index(i), 0);
+    const std::string wrong =
+        difference(value, part_of(want_, layout_.box_at(want_.shape(), i)), tolerance_, least_scale_);
     if (!wrong.empty()) {
       return (reduce ? "parts that device " : "device ") + std::to_string(mesh.devices()[static_cast<size_t>(i)]) +
-             (reduce ? " belongs to: " : ": ") + wrong + ", layout " + layout.str();
+             (reduce ? " belongs to: " : ": ") + wrong + ", layout " + layout_.str();
     }
   }
-  const std::string wrong = difference(read_whole.get(), want, tolerance, least_scale);
-  return wrong.empty() ? "" : "read as a whole: " + wrong + ", layout " + layout.str();
+  return "";
+}
+
+std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance, double least_scale) {
+  return TensorCheck(tensor, want, tolerance, least_scale).finish();
 }
 
 std::vector<Shape> local_shapes(const Tensor& tensor) {

@@ -32,6 +32,24 @@ std::string difference(const HostTensor& got, const HostTensor& want, double tol
 // 1e-12 for float64, 1e-5 for float32, coarser for halves, 0 otherwise.
 double default_tolerance(DType dtype);
 
+// check_tensor in two steps: the reads start at once and are waited for later, so that many can be under way.
+class TensorCheck {
+ public:
+  TensorCheck(const Tensor& tensor, HostTensor want, double tolerance, double least_scale = 0);
+  // As check_tensor; throws what a read throws.
+  std::string finish() const;
+
+ private:
+  std::string compare_parts() const;
+  Shape shape_;
+  DType dtype_;
+  Layout layout_;
+  HostTensor want_;
+  double tolerance_, least_scale_;
+  std::vector<TensorFuture> parts_;  // by device, in mesh order
+  TensorFuture whole_;
+};
+
 // Reads `tensor` whole and device by device. "" when shape, dtype, every device's local shape and content agree with
 // its placements and with `want`; parts of Partial axes must reduce to it.
 std::string check_tensor(const Tensor& tensor, const HostTensor& want, double tolerance, double least_scale = 0);
