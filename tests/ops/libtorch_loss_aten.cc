@@ -174,6 +174,11 @@ void add_layers(LibTorchCases& cases) {
               ({normal({2, 4, 5, 8}), normal({2, 2, 7, 8}), normal({2, 2, 7, 8}), fixed(normal({2, 1, 5, 7}))}),
               scaled_dot_product_attention(in[0], in[1], in[2], {.scale = 0.7, .attn_mask = in[3]}),
               at::scaled_dot_product_attention(in[0], in[1], in[2], in[3], 0.0, false, 0.7, /*enable_gqa=*/true));
+  // Most queries see no key.
+  DTORCH_CASE("masked_attention",
+              ({normal({2, 3, 5, 8}), normal({2, 3, 7, 8}), normal({2, 3, 7, 8}), fixed(normal({5, 7}))}),
+              scaled_dot_product_attention(in[0], in[1], in[2], {.attn_mask = gt(in[3], 1.5)}),
+              at::scaled_dot_product_attention(in[0], in[1], in[2], in[3].gt(1.5)));
   // Where LibTorch is asked for the mask's gradient it makes the weights whole, by another kernel than without.
   DTORCH_CASE_WITHIN(1e-6, "masked_attention",
                      ({normal({2, 3, 5, 8}), normal({2, 3, 5, 8}), normal({2, 3, 5, 8}), normal({1, 3, 5, 5})}),
