@@ -79,7 +79,7 @@ std::vector<OutputMeta> append_infer(const InferContext& context) {
 Rule append_rule(const InferContext&, std::span<const OutputMeta>) {
   constexpr int16_t kBlocked[] = {kTokens, kPlaces};
   const Letters cache = {kBatch, kHeads, kPlaces, kWidth};
-  return rule_of({cache, {kBatch, kHeads, kTokens, kWidth}, {kBatch}}, {cache}, kBlocked);
+  return rule_of({cache, {kBatch, kHeads, kTokens, kWidth}, {kBatch}}, {cache}, kBlocked, {{0, 1}});
 }
 
 std::vector<OutputMeta> attention_infer(const InferContext& context) {
@@ -98,7 +98,7 @@ Rule attention_rule(const InferContext& context, std::span<const OutputMeta>) {
   for (int8_t axis : context.inputs[1]->layout.axes_of_dim(1)) parts *= context.inputs[1]->layout.mesh().shape()[axis];
   // Heads of keys pair with those of queries where both are split on the same groups.
   const Letters k = {kBatch, parts > 1 && context.shape(1)[1] % parts == 0 ? kHeads : kNoLetter, kPlaces, kWidth};
-  return rule_of({q, k, k, {kBatch}}, {q}, kBlocked);
+  return rule_of({q, k, k, {kBatch}}, {q}, kBlocked, {{2}});
 }
 
 #if DTORCH_WITH_KERNELS
@@ -208,6 +208,7 @@ constinit OperatorDef cache_append_op = {.name = "cache_append",
                                          .rule = append_rule,
                                          .kernel = DTORCH_KERNEL(append_kernel),
                                          .samples = append_samples,
+                                         .linear_in = "cache, x",
                                          .saved_inputs = 0};
 constinit OperatorDef cached_attention_op = {.name = "cached_attention",
                                              .signature = "cached_attention(q, k, v, positions, scale) -> Tensor",
@@ -216,6 +217,7 @@ constinit OperatorDef cached_attention_op = {.name = "cached_attention",
                                              .rule = attention_rule,
                                              .kernel = DTORCH_KERNEL(attention_kernel),
                                              .samples = attention_samples,
+                                             .linear_in = "v",
                                              .saved_inputs = 0};
 
 Tensor rotary_at(const Tensor& x, const Tensor& positions, double theta, Where where) {

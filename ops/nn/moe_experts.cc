@@ -78,7 +78,12 @@ Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 
 #if DTORCH_WITH_KERNELS
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({x.numel() == 0 ? 0 : x.numel() / x.size(-1), x.size(-1)}); }
+// [..., last] as [tokens, last], also where the last dim has no elements here.
+at::Tensor rows_of(const at::Tensor& x) {
+  int64_t tokens = 1;
+  for (int64_t d = 0; d + 1 < x.dim(); ++d) tokens *= x.size(d);
+  return x.reshape({tokens, x.size(-1)});
+}
 
 // Rows of the tokens that an expert computes.
 at::Tensor routed(const at::Tensor& gates, int64_t expert) {
@@ -89,7 +94,7 @@ void kernel(KernelContext& context) {
   const at::Tensor x = rows_of(input(context, 0)), gates = rows_of(input(context, 1));
   const at::Tensor &w1 = input(context, 2), &w3 = input(context, 3), &w2 = input(context, 4);
   at::Tensor y = at::zeros(output_sizes(context, 0), x.options());
-  at::Tensor rows = y.view({y.numel() == 0 ? 0 : y.numel() / y.size(-1), y.size(-1)});
+  at::Tensor rows = rows_of(y);
   for (int64_t e = 0; rows.numel() > 0 && e < w1.size(0); ++e) {
     const at::Tensor at_rows = routed(gates, e);
     if (at_rows.numel() == 0) continue;

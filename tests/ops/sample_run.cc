@@ -275,8 +275,10 @@ void SampleRun::check_gradient(const std::vector<Layout>& layouts, size_t i, con
 void SampleRun::check_refusal(const std::vector<Layout>& layouts, const PlacementError& error) {
   if (error.op().empty() || error.inputs().empty())
     return problem(layouts, "the PlacementError doesn't say what was refused");
-  const bool of_this_call =
-      error.op() == op_.name && std::ranges::equal(error.inputs(), layouts, {}, &PlacementError::Input::layout);
+  bool of_this_call =
+      error.op() == op_.called() && std::ranges::equal(error.inputs(), layouts, {}, &PlacementError::Input::layout);
+  for (size_t i = 0; of_this_call && i < layouts.size(); ++i)
+    of_this_call = error.inputs()[i].shape == values_[i].shape();
   if (!of_this_call) return;  // an operator inside a composite: its inputs aren't the caller's
   if (error.fix().empty()) return problem(layouts, "the PlacementError suggests nothing");
   if (report_.counts.fixes_executed < 4 * options_.max_tuples) execute_fixes(layouts, error);
