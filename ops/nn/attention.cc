@@ -53,7 +53,7 @@ Letters key_letters(const InferContext& context, size_t k_at, int16_t width) {
   const int64_t q_parts = parts_of_heads(*context.inputs[k_at - 1]);
   const int64_t kv_parts = std::max(parts_of_heads(k), parts_of_heads(*context.inputs[k_at + 1]));
   const int64_t parts = q_parts == 1 && kv_parts == 1 ? k.layout.mesh().num_devices() : std::max(q_parts, kv_parts);
-  const bool same_groups = k.global_shape[1] % parts == 0;
+  const bool same_groups = k.global_shape[1] == context.shape(k_at - 1)[1] || k.global_shape[1] % parts == 0;
   const bool paired = kv_parts > 1 || q_parts == 1;
   return {kBatch, same_groups && paired ? kHeads : kNoLetter, kKeys, width};
 }
