@@ -44,7 +44,7 @@ std::vector<Sample> samples_of(Shape even, Shape uneven, int64_t even_factor, in
           {.name = "uneven", .inputs = {{uneven, kFloat32}}, .call = call(uneven_factor)}};
 }
 std::vector<Sample> shuffle_samples() { return samples_of<pixel_shuffle>({2, 8, 2, 6}, {9, 5, 1}, 2, 3); }
-std::vector<Sample> unshuffle_samples() { return samples_of<pixel_unshuffle>({2, 2, 4, 12}, {5, 3, 9}, 2, 3); }
+std::vector<Sample> unshuffle_samples() { return samples_of<pixel_unshuffle>({2, 1, 4, 12}, {5, 3, 9}, 2, 3); }
 std::vector<Sample> channel_samples() { return samples_of<channel_shuffle>({2, 8, 2, 3}, {1, 6, 5}, 2, 3); }
 
 }  // namespace

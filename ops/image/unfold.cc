@@ -129,7 +129,7 @@ std::vector<Sample> unfold_samples() {
 }
 std::vector<Sample> fold_samples() {
   return {{.name = "uneven",
-           .inputs = {{{2, 12, 5}, kFloat64}},
+           .inputs = {{{1, 12, 5}, kFloat64}},
            .call =
                [](const std::vector<Tensor>& in) {
                  return std::vector<Tensor>{fold(in[0], {6, 2}, 2)};

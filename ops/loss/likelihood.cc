@@ -74,7 +74,7 @@ std::vector<Sample> gaussian_samples() {
            .inputs = {{{5, 3}}, {{5, 3}}, {{5, 3}, kFloat32, SampleFill::kPositive}},
            .call = call(Reduction::kMean, false)},
           {.name = "rows, one variance a row",
-           .inputs = {{{5, 2}, kFloat64}, {{5, 2}, kFloat64}, {{5}, kFloat64, SampleFill::kPositive}},
+           .inputs = {{{5, 1}, kFloat64}, {{5, 1}, kFloat64}, {{5}, kFloat64, SampleFill::kPositive}},
            .call = call(Reduction::kNone, true)}};
 }
 template <bool kLogInput, bool kFull>

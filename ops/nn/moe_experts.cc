@@ -1,7 +1,7 @@
 // moe_experts(x [..., D], gates [..., E], w1 [E, F, D], w3 [E, F, D], w2 [E, O, F]) -> [..., O]: for each token the sum
 // over experts of gate * w2 (silu(w1 x) * w3 x); experts with gate 0 aren't computed. Tokens, experts, F and O may be
-// sharded: sharded experts or F give Partial(sum). Linear in gates and in w2. Gradient: one operator, linear in g;
-// no gradient for gates that are 0, whose experts weren't computed.
+// sharded: sharded experts or F give Partial(sum). Linear in gates, in w3 and in w2. Gradient: one operator, linear in
+// g; no gradient for gates that are 0, whose experts weren't computed.
 #include "ops/nn/moe.h"
 #include "ops/nn/operators.h"
 
@@ -60,7 +60,8 @@ std::vector<OutputMeta> infer(const InferContext& context) {
 Rule rule(const InferContext& context, std::span<const OutputMeta>) {
   const int64_t ndim = context.shape(0).ndim();
   const Letters w1 = {kExpert, kInner, kIn}, w2 = {kExpert, kOut, kInner};
-  return rule_of({tokens(ndim, kIn), tokens(ndim, kExpert), w1, w1, w2}, {tokens(ndim, kOut)}, kBlocked, {{1}, {4}});
+  return rule_of({tokens(ndim, kIn), tokens(ndim, kExpert), w1, w1, w2}, {tokens(ndim, kOut)}, kBlocked,
+                 {{1}, {3}, {4}});
 }
 
 // (g, x, gates, w1, w3, w2) -> (dx, dgates, dw1, dw3, dw2)
@@ -164,7 +165,7 @@ constinit OperatorDef moe_experts_op = {.name = "moe_experts",
                                         .kernel = DTORCH_KERNEL(kernel),
                                         .gradient = gradient,
                                         .samples = samples,
-                                        .linear_in = "gates, w2"};
+                                        .linear_in = "gates, w3, w2"};
 constinit OperatorDef moe_experts_grad_op = {
     .name = "moe_experts_grad",
     .signature = "moe_experts_grad(g, x, gates, w1, w3, w2) -> (dx, dgates, dw1, dw3, dw2)",

@@ -12,7 +12,7 @@ using namespace shaping;
 
 std::vector<Sample> stack_samples() {
   return {
-      {.name = "uneven", .inputs = {{{5, 3}}, {{5, 3}}}, .call = single([](const auto& in) { return stack(in, 1); })},
+      {.name = "uneven", .inputs = {{{5, 1}}, {{5, 1}}}, .call = single([](const auto& in) { return stack(in, 1); })},
       {.name = "size 1, no dims", .inputs = {{{}, kFloat64}, {{}, kFloat64}}, .call = single([](const auto& in) {
                                                                                 return stack(in);
                                                                               })}};
@@ -30,6 +30,7 @@ std::vector<Sample> vstack_samples() {
 std::vector<Sample> dstack_samples() {
   const auto call = single([](const auto& in) { return dstack(in); });
   return {{.name = "matrices", .inputs = {{{5, 2}}, {{5, 2}}}, .call = call},
+          {.name = "one row", .inputs = {{{1, 3}}, {{1, 3}}}, .call = call},
           {.name = "vectors", .inputs = {{{5}, kFloat64}, {{5}, kFloat64}}, .call = call}};
 }
 std::vector<Sample> column_stack_samples() {

@@ -21,12 +21,14 @@ std::vector<Sample> tensor_split_samples() {
            }}};
 }
 std::vector<Sample> hsplit_samples() {
-  return {{.name = "sections",
-           .inputs = {{{5, 4}}},
-           .call = [](const std::vector<Tensor>& in) { return hsplit(in[0], 2); }},
-          {.name = "vector, indices", .inputs = {{{5}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
-             return hsplit(in[0], std::vector<int64_t>{2});
-           }}};
+  return {
+      {.name = "sections",
+       .inputs = {{{5, 4}}},
+       .call = [](const std::vector<Tensor>& in) { return hsplit(in[0], 2); }},
+      {.name = "one row", .inputs = {{{1, 6}}}, .call = [](const std::vector<Tensor>& in) { return hsplit(in[0], 3); }},
+      {.name = "vector, indices", .inputs = {{{5}, kFloat64}}, .call = [](const std::vector<Tensor>& in) {
+         return hsplit(in[0], std::vector<int64_t>{2});
+       }}};
 }
 std::vector<Sample> vsplit_samples() {
   return {{.name = "sections",

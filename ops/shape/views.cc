@@ -61,7 +61,7 @@ std::vector<Sample> unflatten_samples() {
   return {{.name = "one size is -1", .inputs = {{{5, 6}}}, .call = single([](const auto& in) {
                                                              return unflatten(in[0], 1, {3, -1});
                                                            })},
-          {.name = "adds a size 1", .inputs = {{{5, 2}, kFloat64}}, .call = single([](const auto& in) {
+          {.name = "adds a size 1", .inputs = {{{5, 1}, kFloat64}}, .call = single([](const auto& in) {
                                                                       return unflatten(in[0], 0, {1, 5});
                                                                     })}};
 }

@@ -54,7 +54,7 @@ TEST_F(DistributionsTest, ValuesAreTheSameOnEveryLayout) {
       options.dtype = dtype;
       return options;
     };
-    expect_same_everywhere("normal", 2, [&](TensorOptions o) { return normal(3.0, 0.5, {5, 3}, with(o)); });
+    expect_same_everywhere("normal", 2, [&](TensorOptions o) { return dtorch::normal(3.0, 0.5, {5, 3}, with(o)); });
     expect_same_everywhere("uniform", 2, [&](TensorOptions o) { return uniform(-1.0, 2.5, {5, 3}, with(o)); });
     expect_same_everywhere("exponential", 2, [&](TensorOptions o) { return exponential(2.0, {5, 3}, with(o)); });
     expect_same_everywhere("gumbel", 2, [&](TensorOptions o) { return gumbel({5, 3}, with(o)); });
@@ -73,8 +73,8 @@ TEST_F(DistributionsTest, MomentsAreThoseOfTheDistribution) {
     EXPECT_NEAR(found.variance, variance, 0.15 * variance) << name;
   };
   const Shape shape = {4000};
-  expect("normal", normal(3.0, 0.5, shape), 3, 0.25);
-  expect("normal of tensors", normal(full(shape, 3.0), full(shape, 0.5)), 3, 0.25);
+  expect("normal", dtorch::normal(3.0, 0.5, shape), 3, 0.25);
+  expect("normal of tensors", dtorch::normal(full(shape, 3.0), full(shape, 0.5)), 3, 0.25);
   expect("uniform", uniform(-1, 2, shape), 0.5, 0.75);
   expect("exponential", exponential(2, shape), 0.5, 0.25);
   expect("gumbel", gumbel(shape), 0.5772156649, 1.6449340668);
@@ -119,11 +119,11 @@ TEST_F(DistributionsTest, AChannelIsDroppedAsAWhole) {
 }
 
 TEST_F(DistributionsTest, WrongCallsAreRefusedAtTheCall) {
-  EXPECT_THROW(normal(0, -1, {3}), UserError);
+  EXPECT_THROW(dtorch::normal(0, -1, {3}), UserError);
   EXPECT_THROW(uniform(2, 1, {3}), UserError);
   EXPECT_THROW(exponential(0, {3}), UserError);
   EXPECT_THROW(bernoulli(1.5, {3}), UserError);
-  EXPECT_THROW(normal(0, 1, {3}, {.dtype = kInt64}), DTypeError);
+  EXPECT_THROW(dtorch::normal(0, 1, {3}, {.dtype = kInt64}), DTypeError);
   EXPECT_THROW(multinomial(ones({3}), 4), ShapeError);
   EXPECT_THROW(multinomial(ones({1, 2, 3}), 1), ShapeError);
   EXPECT_THROW(categorical(ones({3}), ones({3})), UserError);
