@@ -269,7 +269,7 @@ std::vector<Sample> samples() {
            .call = call({}),
            .tolerance = 1e-10},
           {.name = "floating mask of heads",
-           .inputs = {one, one, one, {{3, 2, 1}, kFloat64}},
+           .inputs = {one, one, one, {{3, 1, 2}, kFloat64}},
            .call = call({.scale = 0.7}),
            .tolerance = 1e-10},
           {.name = "dropout, causal",
