@@ -88,6 +88,7 @@ Tensor inner(const Tensor& a, const Tensor& b, Where where) {
     throw at_line(ShapeError("[inner] last dims must be equal, got " + a.shape().str() + " and " + b.shape().str()),
                   where);
   }
+  if (a.ndim() == 1 && b.ndim() == 1) return matmul(a, b, where);
   return tensordot(a, b, {-1}, {-1}, where);
 }
 Tensor outer(const Tensor& a, const Tensor& b, Where where) {
