@@ -39,8 +39,8 @@ std::shared_ptr<const WordPattern> WordPattern::of_rule(const std::string& rule)
 WordPattern::WordPattern(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE at = 0;
-  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP, &error,
-                        &at, nullptr);
+  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                        PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr);
   DTORCH_CHECK(code_ != nullptr, "pattern: " + reason(error) + " at " + std::to_string(at));
 }
 
@@ -50,24 +50,12 @@ void WordPattern::for_each_word(std::string_view text, const std::function<void(
   const auto* code = static_cast<const pcre2_code*>(code_);
   const MatchData match(code);
   const auto* data = reinterpret_cast<PCRE2_SPTR>(text.data());
-  size_t end = text.size();  // of what is known to be UTF-8
   for (size_t at = 0; at < text.size();) {
-    if (at == end) {  // a byte that isn't UTF-8
-      use(text.substr(at, 1));
-      ++at;
-      end = text.size();
-      continue;
-    }
-    const int count = pcre2_match(code, data, end, at, 0, match.data, nullptr);
-    if (count < 0 && count != PCRE2_ERROR_NOMATCH) {
-      // UTF-8 is checked from the start offset on; the word ends before the bad byte.
-      const PCRE2_SIZE bad = pcre2_get_startchar(match.data);
-      DTORCH_CHECK(bad >= at && bad < end, "matching words: " + reason(count));
-      end = bad;
-      continue;
-    }
+    const int count = pcre2_match(code, data, text.size(), at, 0, match.data, nullptr);
+    DTORCH_CHECK(count > 0 || count == PCRE2_ERROR_NOMATCH, "matching words: " + reason(count));
     const PCRE2_SIZE* span = pcre2_get_ovector_pointer(match.data);
-    const size_t from = count < 0 ? end : span[0], to = count < 0 ? end : span[1];
+    // What lies before a match is no UTF-8: nothing of the pattern fits it.
+    const size_t from = count > 0 ? span[0] : text.size(), to = count > 0 ? span[1] : text.size();
     if (from > at) use(text.substr(at, from - at));
     if (to > from) use(text.substr(from, to - from));
     at = to;

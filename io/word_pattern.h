@@ -14,7 +14,7 @@ class WordPattern {
   ~WordPattern();
   WordPattern(const WordPattern&) = delete;
   WordPattern& operator=(const WordPattern&) = delete;
-  // The words, in order; together they are the text. Bytes that aren't UTF-8 are words of their own.
+  // The words, in order; together they are the text. Stretches that aren't UTF-8 are words of their own.
   void for_each_word(std::string_view text, const std::function<void(std::string_view)>& use) const;
 
  private:

@@ -25,6 +25,29 @@ class Simulation {
         forward_done_(static_cast<size_t>(num_chunks * num_micro), kNever),
         backward_done_(forward_done_) {}
 
+  // Every stage takes the parts of its list in their order; false when they wait for each other for ever.
+  bool run_lists(const std::vector<std::vector<PipelineAction>>& lists, PipelineOrder* order) {
+    std::vector<size_t> next(lists.size(), 0);
+    const auto total = static_cast<size_t>(2 * chunks_ * micros_);
+    for (int64_t time = 0; order->actions.size() < total; ++time) {
+      bool any_moves = false;
+      for (size_t stage = 0; stage < lists.size(); ++stage) {
+        any_moves |= free_at_[stage] > time;
+        if (free_at_[stage] > time || next[stage] == lists[stage].size()) continue;
+        const PipelineAction& action = lists[stage][next[stage]];
+        if (action.is_forward ? !forward_ready(action.chunk, action.micro, time)
+                              : !backward_ready(action.chunk, action.micro, time))
+          continue;
+        take(static_cast<int64_t>(stage), action, time, *order);
+        ++next[stage];
+        any_moves = true;
+      }
+      if (!any_moves) return false;
+    }
+    finish(*order);
+    return true;
+  }
+
   PipelineOrder run() {
     PipelineOrder order;
     const int64_t total = 2 * chunks_ * micros_;
@@ -37,13 +60,27 @@ class Simulation {
       for (int64_t stage = 0; !any_running && !any_started && stage < stages_; ++stage)
         any_started = start(stage, time, true, order);
     }
-    const int64_t end = *std::max_element(free_at_.begin(), free_at_.end());
-    const int64_t busy = micros_ * chunks_ * (kForwardCost + kBackwardCost);
-    if (end > 0) order.bubble = 1.0 - static_cast<double>(busy) / static_cast<double>(end * stages_);
+    finish(order);
     return order;
   }
 
  private:
+  void finish(PipelineOrder& order) const {
+    const int64_t end = *std::max_element(free_at_.begin(), free_at_.end());
+    const int64_t busy = micros_ * chunks_ * (kForwardCost + kBackwardCost);
+    if (end > 0) order.bubble = 1.0 - static_cast<double>(busy) / static_cast<double>(end * stages_);
+  }
+
+  void take(int64_t stage, const PipelineAction& action, int64_t time, PipelineOrder& order) {
+    int64_t& kept = in_flight_[static_cast<size_t>(stage)];
+    const int64_t done = time + (action.is_forward ? kForwardCost : kBackwardCost);
+    free_at_[static_cast<size_t>(stage)] = done;
+    (action.is_forward ? forward_done_ : backward_done_)[at(action.chunk, action.micro)] = done;
+    kept += action.is_forward ? 1 : -1;
+    order.most_in_flight = std::max(order.most_in_flight, kept);
+    order.actions.push_back(action);
+  }
+
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   size_t at(int64_t chunk, int64_t micro) const { return static_cast<size_t>(chunk * micros_ + micro); }
 
@@ -82,10 +119,7 @@ class Simulation {
       for (int64_t chunk = stage; chunk < chunks_; chunk += stages_) {
         for (int64_t micro = group; micro < std::min(micros_, group + stages_); ++micro) {
           if (!forward_ready(chunk, micro, time)) continue;
-          forward_done_[at(chunk, micro)] = free_at_[static_cast<size_t>(stage)] = time + kForwardCost;
-          const int64_t kept = ++in_flight_[static_cast<size_t>(stage)];
-          order.most_in_flight = std::max(order.most_in_flight, kept);
-          order.actions.push_back({chunk, micro, true});
+          take(stage, {chunk, micro, true}, time, order);
           return true;
         }
       }
@@ -98,9 +132,7 @@ class Simulation {
     for (int64_t micro = 0; micro < micros_; ++micro) {
       for (int64_t chunk = chunks_ - stages_ + stage; chunk >= 0; chunk -= stages_) {
         if (!backward_ready(chunk, micro, time)) continue;
-        backward_done_[at(chunk, micro)] = free_at_[static_cast<size_t>(stage)] = time + kBackwardCost;
-        --in_flight_[static_cast<size_t>(stage)];
-        order.actions.push_back({chunk, micro, false});
+        take(stage, {chunk, micro, false}, time, order);
         return true;
       }
     }
@@ -121,6 +153,31 @@ class Simulation {
   std::vector<int64_t> free_at_, in_flight_;           // by stage
   std::vector<int64_t> forward_done_, backward_done_;  // by chunk and micro-batch; kNever: not started
 };
+
+// What one stage does in an interleaved schedule (Narayanan et al. 2021): forwards by groups of as many micro-batches
+// as there are stages, a group through all chunks of the stage; after a warm-up every forward is followed by a
+// backward.
+std::vector<PipelineAction> interleaved_list(int64_t stage, int64_t stages, int64_t chunks, int64_t micros) {
+  const int64_t own = chunks / stages;
+  std::vector<PipelineAction> forwards, backwards, list;
+  for (int64_t group = 0; group < micros; group += stages) {
+    for (int64_t c = 0; c < own; ++c) {
+      for (int64_t micro = group; micro < std::min(micros, group + stages); ++micro) {
+        forwards.push_back({c * stages + stage, micro, true});
+        backwards.push_back({(own - 1 - c) * stages + stage, micro, false});
+      }
+    }
+  }
+  const auto warm_up = static_cast<size_t>(
+      std::min<int64_t>(2 * (stages - stage - 1) + (own - 1) * stages, static_cast<int64_t>(forwards.size())));
+  size_t done = 0;
+  for (size_t i = 0; i < forwards.size(); ++i) {
+    list.push_back(forwards[i]);
+    if (i >= warm_up) list.push_back(backwards[done++]);
+  }
+  list.insert(list.end(), backwards.begin() + static_cast<std::ptrdiff_t>(done), backwards.end());
+  return list;
+}
 
 Tensor on_mesh(const Tensor& x, const DeviceMesh& mesh, const Where& where) {
   return x.redistribute(Layout(mesh, x.placements(), x.ndim(), x.layout().shard_order()), where);
@@ -147,6 +204,14 @@ PipelineOrder pipeline_order(PipelineSchedule schedule, int64_t num_stages, int6
     throw UserError("[pipeline] " + std::to_string(num_chunks) + " chunks on " + std::to_string(num_stages) +
                     " stages with " + std::to_string(num_micro) +
                     " micro-batches: chunks must be a positive multiple of stages, and micro-batches positive");
+  }
+  if (schedule == PipelineSchedule::kInterleaved) {
+    std::vector<std::vector<PipelineAction>> lists;
+    for (int64_t stage = 0; stage < num_stages; ++stage)
+      lists.push_back(interleaved_list(stage, num_stages, num_chunks, num_micro));
+    PipelineOrder order;
+    if (Simulation(schedule, num_stages, num_chunks, num_micro).run_lists(lists, &order)) return order;
+    // A last group that is smaller can make the lists wait for each other; then each stage takes what is ready.
   }
   return Simulation(schedule, num_stages, num_chunks, num_micro).run();
 }
