@@ -17,6 +17,10 @@ struct MoeConfig {
   // Tokens an expert takes at most, as a multiple of tokens * top_k / experts; those beyond, in the global order of
   // tokens, are dropped (their gate becomes 0). 0: no limit.
   double capacity_factor = 0;
+  // Weights of the chosen experts add up to 1, as with a softmax over the chosen alone; else they are the router's
+  // probabilities as they are.
+  bool renormalize = true;
+  int64_t shared_inner = 0;  // F of an expert that every token goes through, added to the others; 0: none
 };
 
 struct MoeResult {
@@ -30,5 +34,25 @@ struct MoeResult {
 // otherwise (tensor parallelism).
 MoeResult moe_forward(const Tensor& x, const MoeConfig& config, const Tensor& gate, const Tensor& w1, const Tensor& w3,
                       const Tensor& w2, Where where = Where::current());
+
+struct MoeParallel {
+  DeviceMesh mesh = {};  // none: one device
+  std::string ep = {};   // axis that splits experts
+  std::string tp = {};   // axis that splits F
+  DType dtype = kFloat32;
+};
+
+class MoE : public Module {
+ public:
+  // Throws UserError: sizes that aren't positive, top_k of more experts than there are.
+  MoE(const MoeConfig& config, const MoeParallel& parallel = {}, Where where = Where::current());
+  // x [..., D] -> y [..., D], what is pending on tp reduced; aux and z as moe_forward gives them.
+  MoeResult forward(const Tensor& x, Where where = Where::current()) const;
+  MoeResult operator()(const Tensor& x, Where where = Where::current()) const { return forward(x, where); }
+  Parameter gate, w1, w3, w2, shared_w1, shared_w3, shared_w2;  // the shared ones undefined without a shared expert
+
+ private:
+  MoeConfig config_;
+};
 
 }  // namespace dtorch::nn

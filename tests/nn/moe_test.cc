@@ -72,6 +72,40 @@ TEST_F(MoeTest, TheBalanceIsOneWhenExpertsAreEquallyLikely) {
   EXPECT_NEAR(nn::moe_forward(x, config(2), zero, w, w, w2).aux.item<double>(), 1.0, 1e-12);
 }
 
+// Each expert is a slice of a dense layer; all of them, each with weight 1, are that layer.
+TEST_F(MoeTest, AllExpertsWithWeightOneAreTheDenseLayer) {
+  const DeviceMesh mesh = cpu_mesh({2, 2}, {"ep", "tp"});
+  const HostTensor w1 = normal({8, 6}, kFloat64, 1), w3 = normal({8, 6}, kFloat64, 2), w2 = normal({6, 8}, kFloat64, 3),
+                   x = normal({5, 6}, kFloat64, 4);
+  const Tensor dense_x = from_host(x);
+  const Tensor dense = linear(silu(linear(dense_x, from_host(w1))) * linear(dense_x, from_host(w3)), from_host(w2));
+  const auto experts_of = [](const Tensor& rows) { return rows.reshape({4, 2, 6}); };
+  const Layout whole = Layout::replicated(mesh);
+  const Placements split = {Shard(0), Shard(1)}, split_last = {Shard(0), Shard(2)};
+  const Tensor gates = ones({5, 4}, {.mesh = mesh, .dtype = kFloat64});
+  const Tensor y = moe_experts(distribute(x, whole), gates, experts_of(distribute(w1, whole)).redistribute(split),
+                               experts_of(distribute(w3, whole)).redistribute(split),
+                               distribute(w2, whole).reshape({6, 4, 2}).permute({1, 0, 2}).redistribute(split_last));
+  EXPECT_EQ(difference(y.reduced().to_host(), dense.to_host(), 1e-12), "");
+}
+
+TEST_F(MoeTest, TheModuleAddsItsSharedExpertAndDoesntDependOnItsLayout) {
+  const auto run = [&](const nn::MoeParallel& parallel, const Layout& tokens) {
+    manual_seed(4);
+    const nn::MoE layer({.dim = 6, .inner = 4, .experts = 4, .top_k = 2, .renormalize = false, .shared_inner = 5},
+                        parallel);
+    EXPECT_EQ(layer.named_parameters().size(), 7u);
+    return layer(distribute(normal({7, 6}, kFloat64, 2), tokens)).y.to_host();
+  };
+  const DeviceMesh mesh = cpu_mesh({2, 2}, {"ep", "tp"});
+  const HostTensor want = run({.dtype = kFloat64}, Layout::replicated(cpu_mesh({1})));
+  EXPECT_EQ(difference(run({.mesh = mesh, .ep = "ep", .tp = "tp", .dtype = kFloat64},
+                           Layout(mesh, {Shard(0), Replicate()}, 2)),
+                       want, 1e-12),
+            "");
+  EXPECT_THROW(nn::MoE({.dim = 2, .inner = 2, .experts = 2, .top_k = 3}), UserError);
+}
+
 TEST_F(MoeTest, TokensBeyondAnExpertsCapacityAreDroppedInGlobalOrder) {
   // Every token likes expert 1 best; with 8 tokens, top 1 of 2 experts and factor 0.5 it takes the first 2.
   const DeviceMesh mesh = cpu_mesh({3}, {"ep"});
