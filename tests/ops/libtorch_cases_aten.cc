@@ -166,6 +166,7 @@ std::vector<LibTorchCase> libtorch_cases() {
   add_rearrange_cases(cases);
   add_image_cases(cases);
   add_loss_cases(cases);
+  add_moe_cases(cases);
   add_elementwise(cases);
   add_products_and_reductions(cases);
   add_shapes(cases);
@@ -197,6 +198,9 @@ std::vector<std::pair<std::string, std::string>> without_libtorch_counterpart() 
           {"feature_dropout", "counter-based"},
           {"alpha_dropout", "counter-based"},
           {"from_host", "creation"},
+          {"rotary_at", "beside rotary_embedding and the whole sequence: tests/nn/decode_test.cc"},
+          {"cache_append", "beside the whole sequence: tests/nn/decode_test.cc"},
+          {"cached_attention", "beside the whole sequence: tests/nn/decode_test.cc"},
           {"redistribute", "LibTorch has no meshes"}};
 }
 

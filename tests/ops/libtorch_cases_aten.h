@@ -63,6 +63,7 @@ void add_index_cases(LibTorchCases& cases);
 void add_rearrange_cases(LibTorchCases& cases);
 void add_image_cases(LibTorchCases& cases);
 void add_loss_cases(LibTorchCases& cases);
+void add_moe_cases(LibTorchCases& cases);
 
 // Operators with samples that have no counterpart in LibTorch, with the reason.
 std::vector<std::pair<std::string, std::string>> without_libtorch_counterpart();
