@@ -45,6 +45,8 @@ void OperandTransfer::deliver(int64_t device, NativeTensor value, const std::str
     if (plan_->local_destinations[i] != device) continue;
     Arrival& arrival = *arrivals_[i];
     if (error.empty()) {
+      // It is this device's from now on, also while its stream is busy with something else.
+      if (value && value.is_sole_owner()) charge_storage(value, arrival.memory);
       arrival.value = std::move(value);
     } else {
       arrival.poison = make_intrusive<Poison>(error, -1, sequence_, 0);
