@@ -17,6 +17,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <limits>
+#include <utility>
 #endif
 
 namespace dtorch {
@@ -47,6 +48,13 @@ Sees sees(const Box& q, const Box& k, bool is_causal) {
   return Sees::kNothing;
 }
 
+// sum + part, written into whichever of the two this device may; part is this kernel's own.
+at::Tensor accumulated(const KernelContext& context, size_t sum_at, at::Tensor part) {
+  const at::Tensor& sum = input(context, sum_at);
+  if (context.may_reuse(sum_at)) return at::Tensor(sum).add_(part);
+  return part.scalar_type() == sum.scalar_type() ? part.add_(sum) : sum + part;
+}
+
 void step_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RingAttrs>();
   const at::Tensor& q = input(context, 0);
@@ -75,9 +83,13 @@ void step_kernel(KernelContext& context) {
     set_output(context, 1, part_lse);
     return;
   }
-  const at::Tensor &sum = input(context, 3), &lse = input(context, 4);
+  const at::Tensor& lse = input(context, 4);
   const at::Tensor merged = at::logaddexp(lse, part_lse);
-  set_output(context, 0, sum * (lse - merged).exp().unsqueeze(-1) + part * (part_lse - merged).exp().unsqueeze(-1));
+  // A sum as large as q is all that a device may hold besides the blocks, so products are taken in place.
+  const at::Tensor sum_scale = (lse - merged).exp_().unsqueeze(-1);
+  at::Tensor sum = context.may_reuse(3) ? at::Tensor(input(context, 3)).mul_(sum_scale) : input(context, 3) * sum_scale;
+  part.mul_((part_lse - merged).exp_().unsqueeze(-1));
+  set_output(context, 0, sum.add_(part));
   set_output(context, 1, merged);
 }
 
@@ -85,12 +97,14 @@ void grad_step_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RingAttrs>();
   const Sees what = sees(context.input_box(1), context.input_box(2), attributes.is_causal);
   const bool is_first = context.num_inputs() == 6;
-  const auto before = [&](size_t i) {
-    return is_first ? at::zeros(output_sizes(context, i), tensor_options(context.output_meta(i).dtype))
-                    : input(context, 6 + i);
-  };
   if (what == Sees::kNothing) {
-    for (size_t i = 0; i < 3; ++i) set_output(context, i, before(i));
+    for (size_t i = 0; i < 3; ++i) {
+      if (is_first) {
+        set_output(context, i, at::zeros(output_sizes(context, i), tensor_options(context.output_meta(i).dtype)));
+      } else {
+        context.output(i) = context.input(6 + i);
+      }
+    }
     return;
   }
   const at::Tensor &q = input(context, 1), &g = input(context, 0), &out = input(context, 4);
@@ -98,9 +112,15 @@ void grad_step_kernel(KernelContext& context) {
   const at::Tensor k = expand_heads(input(context, 2), map), v = expand_heads(input(context, 3), map);
   auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       g, q, k, v, out, input(context, 5), 0.0, what == Sees::kDiagonal, {}, attributes.scale);
-  set_output(context, 0, before(0) + dq);
-  set_output(context, 1, before(1) + collapse_heads(dk, map, output_sizes(context, 1)));
-  set_output(context, 2, before(2) + collapse_heads(dv, map, output_sizes(context, 2)));
+  // One after the other, so that each part is gone before the next one is needed.
+  const auto add = [&](size_t i, at::Tensor part) {
+    set_output(
+        context, i,
+        is_first ? part.to(scalar_type(context.output_meta(i).dtype)) : accumulated(context, 6 + i, std::move(part)));
+  };
+  add(0, std::exchange(dq, {}));
+  add(1, collapse_heads(std::exchange(dk, {}), map, output_sizes(context, 1)));
+  add(2, collapse_heads(std::exchange(dv, {}), map, output_sizes(context, 2)));
 }
 #endif
 

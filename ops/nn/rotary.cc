@@ -7,7 +7,7 @@
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 
 #include "dtorch/kernel.h"
 #endif
@@ -43,37 +43,65 @@ Rule rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 
 #if DTORCH_WITH_KERNELS
+// Cosines and sines [positions, half] of the angles. Every layer asks for the same ones, forward and backward, so a
+// thread keeps its last.
 template <class T>
-void rotate(const T* x, T* y, int64_t outer, int64_t positions, int64_t half, const std::vector<T>& cosines,
-            const std::vector<T>& sines) {
-  for (int64_t o = 0; o < outer; ++o) {
-    for (int64_t p = 0; p < positions; ++p, x += 2 * half, y += 2 * half) {
-      const T* c = cosines.data() + p * half;
-      const T* s = sines.data() + p * half;
-      for (int64_t i = 0; i < half; ++i) {
-        const T a = x[i], b = x[half + i];
-        y[i] = a * c[i] - b * s[i];
-        y[half + i] = b * c[i] + a * s[i];
-      }
-    }
-  }
-}
+struct Angles {
+  int64_t first = 0, positions = 0, half = 0;
+  double theta = 0;
+  std::vector<T> cosines, sines;
+};
 
 template <class T>
-void rotate_tensor(const at::Tensor& x, at::Tensor& y, int64_t first, double theta, bool inverse) {
-  const int64_t positions = x.size(-2), half = x.size(-1) / 2;
-  std::vector<T> cosines(static_cast<size_t>(positions * half)), sines(cosines.size());
+const Angles<T>& angles_of(int64_t first, int64_t positions, int64_t half, double theta) {
+  thread_local Angles<T> last;
+  if (last.first == first && last.positions == positions && last.half == half && last.theta == theta) return last;
+  last = {first, positions, half, theta, {}, {}};
+  last.cosines.resize(static_cast<size_t>(positions * half));
+  last.sines.resize(last.cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(2 * half));
     for (int64_t p = 0; p < positions; ++p) {
       const double angle = static_cast<double>(first + p) * frequency;
-      cosines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::cos(angle));
-      sines[static_cast<size_t>(p * half + i)] = static_cast<T>(inverse ? -std::sin(angle) : std::sin(angle));
+      last.cosines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::cos(angle));
+      last.sines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::sin(angle));
     }
   }
-  const int64_t plane = 2 * half * positions;
-  rotate(x.const_data_ptr<T>(), y.mutable_data_ptr<T>(), plane == 0 ? 0 : x.numel() / plane, positions, half, cosines,
-         sines);
+  return last;
+}
+
+// One [positions, 2 half] plane; strides between positions. sign: of the sines.
+template <class T>
+void rotate_plane(const T* x, int64_t x_stride, T* y, int64_t y_stride, const Angles<T>& angles, T sign) {
+  const int64_t half = angles.half;
+  for (int64_t p = 0; p < angles.positions; ++p, x += x_stride, y += y_stride) {
+    const T* c = angles.cosines.data() + p * half;
+    const T* s = angles.sines.data() + p * half;
+    for (int64_t i = 0; i < half; ++i) {
+      const T a = x[i], b = x[half + i], sine = sign * s[i];
+      y[i] = a * c[i] - b * sine;
+      y[half + i] = b * c[i] + a * sine;
+    }
+  }
+}
+
+// Heads usually are a permuted view of a product; y lies in memory as x does, so that nothing is copied on either side.
+template <class T>
+void rotate_tensor(const at::Tensor& x, const at::Tensor& y, int64_t first, double theta, bool inverse) {
+  if (x.numel() == 0) return;
+  const int64_t outer_dims = x.dim() - 2;
+  const Angles<T>& angles = angles_of<T>(first, x.size(-2), x.size(-1) / 2, theta);
+  const T* from = x.const_data_ptr<T>();
+  T* to = y.mutable_data_ptr<T>();
+  const int64_t planes = x.numel() / (x.size(-2) * x.size(-1));
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    int64_t rest = plane, x_at = 0, y_at = 0;
+    for (int64_t dim = outer_dims; dim-- > 0; rest /= x.size(dim)) {
+      x_at += rest % x.size(dim) * x.stride(dim);
+      y_at += rest % x.size(dim) * y.stride(dim);
+    }
+    rotate_plane<T>(from + x_at, x.stride(-2), to + y_at, y.stride(-2), angles, inverse ? T(-1) : T(1));
+  }
 }
 
 void kernel(KernelContext& context) {
@@ -81,8 +109,9 @@ void kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const at::ScalarType type = x.scalar_type();
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor from = x.to(wide).contiguous();
-  at::Tensor y = at::empty(from.sizes(), from.options());
+  at::Tensor from = x.to(wide);
+  if (from.stride(-1) != 1 || !from.is_non_overlapping_and_dense()) from = from.contiguous();
+  const at::Tensor y = at::empty_strided(from.sizes(), from.strides(), from.options());
   const Box& box = context.input_box(0);
   const int64_t first = context.scalar(0).as_int() + box.offset[box.ndim() - 2];
   if (wide == at::kDouble) {

@@ -81,7 +81,20 @@ void Client::synchronize(Where) {
   state_->shared->callbacks->throw_error();
 }
 
-RuntimeStats Client::stats() { return state_->shared->runtime->stats(); }
+ClientStats Client::stats() {
+  Runtime& runtime = *state_->shared->runtime;
+  ClientStats stats{runtime.stats(), {}, {}};
+  if (auto* memory = dynamic_cast<DeviceMemorySource*>(&runtime)) memory->add_device_memory(stats);
+  return stats;
+}
+
+void Client::reset_peak_bytes(Where where) {
+  auto* memory = dynamic_cast<DeviceMemorySource*>(state_->shared->runtime.get());
+  if (!memory) throw UserError("[reset_peak_bytes] this runtime doesn't count the memory of its devices");
+  synchronize(where);
+  memory->reset_peak_bytes();
+}
+
 std::string Client::describe_nodes() { return state_->shared->runtime->describe_nodes(); }
 void Client::set_implicit_redistribution(bool on) { state_->shared->implicit_redistribution.store(on); }
 void Client::set_explain(bool on) { state_->shared->explain.store(on); }

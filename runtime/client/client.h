@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/client/device_memory.h"
 #include "runtime/client/graph.h"
 #include "runtime/client/link.h"
 
@@ -25,7 +26,10 @@ class Client {
   void flush();
   // Waits until everything recorded so far has finished; throws the first failure that nobody has read.
   void synchronize(Where where = Where::current());
-  RuntimeStats stats();
+  ClientStats stats();
+  // Waits as synchronize() does; every device's and node's peak in stats() counts from then on. For measuring one part
+  // of a program. Throws UserError where the runtime counts no memory by device.
+  void reset_peak_bytes(Where where = Where::current());
   std::string describe_nodes();
   // False: conversions of class (a) and (b) of distribution.md are refused, except in backward.
   void set_implicit_redistribution(bool on);

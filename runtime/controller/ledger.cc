@@ -327,4 +327,32 @@ RuntimeStats Ledger::stats() const {
   return stats;
 }
 
+void Ledger::add_device_memory(const DeviceBinding& binding, ClientStats& stats) const {
+  const auto num_devices = static_cast<size_t>(binding.num_devices());
+  stats.bytes_in_use_per_device.assign(num_devices, 0);
+  stats.peak_bytes_per_device.assign(num_devices, 0);
+  std::vector<std::vector<int64_t>> devices(static_cast<size_t>(num_nodes_));  // by node, in the order of their slots
+  for (int64_t device = 0; device < binding.num_devices(); ++device)
+    devices[static_cast<size_t>(binding.node_of(device))].push_back(device);
+  std::lock_guard lock(mutex_);
+  for (size_t node = 0; node < devices.size(); ++node) {
+    std::sort(devices[node].begin(), devices[node].end(),
+              [&](int64_t a, int64_t b) { return binding.slot_of(a) < binding.slot_of(b); });
+    const Ack& ack = latest_[node];
+    for (size_t i = 0; i < devices[node].size() && i < ack.device_bytes_in_use.size(); ++i) {
+      stats.bytes_in_use_per_device[static_cast<size_t>(devices[node][i])] = ack.device_bytes_in_use[i];
+      stats.peak_bytes_per_device[static_cast<size_t>(devices[node][i])] = ack.device_peak_bytes[i];
+    }
+  }
+}
+
+void Ledger::reset_peaks() {
+  std::lock_guard lock(mutex_);
+  for (Ack& ack : latest_) {
+    ack.device_peak_bytes = ack.device_bytes_in_use;
+    ack.peak_bytes = 0;
+    for (int64_t bytes : ack.device_peak_bytes) ack.peak_bytes = std::max(ack.peak_bytes, bytes);
+  }
+}
+
 }  // namespace dtorch

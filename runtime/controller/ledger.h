@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/client/device_memory.h"
 #include "runtime/client/link.h"
 #include "runtime/controller/credits.h"
 #include "runtime/controller/spec_table.h"
@@ -110,6 +111,9 @@ class Ledger {
   Silence longest_silence(Clock::time_point now) const;
   bool reads_outstanding() const { return num_reads_.load() != 0; }
   RuntimeStats stats() const;
+  // The devices of the nodes' last acknowledgements.
+  void add_device_memory(const DeviceBinding& binding, ClientStats& stats) const;
+  void reset_peaks();  // in what the nodes acknowledged last; they are told by somebody else
 
  private:
   // What to tell readers once the mutex is free.

@@ -126,6 +126,7 @@ void MainController::State::handle(const Envelope& envelope) {
     case MessageKind::kPiece:
     case MessageKind::kFeed:
     case MessageKind::kShutdown:
+    case MessageKind::kResetPeak:
       break;
   }
   throw RuntimeFault("it sent a message of a kind that nodes don't send now");
@@ -226,6 +227,14 @@ RuntimeStats MainController::stats() {
   stats.control_messages = state_->control.messages_sent();
   stats.control_bytes = state_->control.bytes_sent();
   return stats;
+}
+
+void MainController::add_device_memory(ClientStats& stats) { state_->ledger.add_device_memory(state_->binding, stats); }
+
+void MainController::reset_peak_bytes() {
+  const Message message = encode_reset_peak();
+  for (int32_t node = 0; node < state_->num_nodes; ++node) state_->control.send(node, message);
+  state_->ledger.reset_peaks();
 }
 
 bool MainController::stop_requested() const {

@@ -7,12 +7,13 @@
 #include <string>
 
 #include "runtime/base/options_table.h"
+#include "runtime/client/device_memory.h"
 #include "runtime/client/link.h"
 #include "runtime/comm/endpoint.h"
 
 namespace dtorch {
 
-class MainController final : public Runtime {
+class MainController final : public Runtime, public DeviceMemorySource {
  public:
   // `control` isn't owned and outlives this object.
   MainController(ControlEndpoint& control, int32_t num_nodes, const RuntimeOptions& options);
@@ -34,6 +35,8 @@ class MainController final : public Runtime {
   void attach(std::shared_ptr<GraphLink> link) override;
   void detach(GraphLink& link) override;
   RuntimeStats stats() override;
+  void add_device_memory(ClientStats& stats) override;
+  void reset_peak_bytes() override;
   bool stop_requested() const override;
   void request_stop();  // async-signal-safe
   // The program has asked stop_requested() since then, so it will end by itself.

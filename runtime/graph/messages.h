@@ -27,6 +27,7 @@ enum class MessageKind : uint8_t {
   kReadData,   // Sub-Controller -> controller: one box of a value that is read
   kShutdown,   // controller -> Sub-Controller: end, with the job's exit code
   kGoodbye,    // Sub-Controller -> controller: answer to kShutdown, nothing follows
+  kResetPeak,  // controller -> Sub-Controller: peaks of memory count from now on; no fields
 };
 
 struct Message {
@@ -82,6 +83,7 @@ struct Ack {
   int64_t kernels_run = 0;
   int64_t data_bytes_sent = 0;  // data plane, to other nodes
   int64_t data_messages_sent = 0;
+  std::vector<int64_t> device_bytes_in_use, device_peak_bytes;  // by local index; both of one length
 };
 
 struct ErrorReport {
@@ -113,6 +115,7 @@ Message encode(const ErrorReport& fields);
 Message encode(const ReadData& fields, SharedBytes payload);
 Message encode(const Shutdown& fields);
 Message encode_goodbye(int32_t node);
+Message encode_reset_peak();
 Hello decode_hello(const Message& message);
 Config decode_config(const Message& message);
 Feed decode_feed(const Message& message);
@@ -121,6 +124,7 @@ ErrorReport decode_error(const Message& message);
 ReadData decode_read_data(const Message& message);
 Shutdown decode_shutdown(const Message& message);
 int32_t decode_goodbye(const Message& message);
+void decode_reset_peak(const Message& message);
 
 // Encodes pieces for all nodes; remembers which meshes were defined before, so that a mesh's device list travels once.
 class PieceEncoder {

@@ -45,12 +45,14 @@ const char* name_of_kind(MessageKind kind) {
       return "shutdown";
     case MessageKind::kGoodbye:
       return "goodbye";
+    case MessageKind::kResetPeak:
+      return "reset peak";
   }
   return "unknown";
 }
 
 bool is_kind(uint8_t code) {
-  return code >= static_cast<uint8_t>(MessageKind::kHello) && code <= static_cast<uint8_t>(MessageKind::kGoodbye);
+  return code >= static_cast<uint8_t>(MessageKind::kHello) && code <= static_cast<uint8_t>(MessageKind::kResetPeak);
 }
 
 // Four letters and the end.
@@ -203,8 +205,10 @@ Feed decode_feed(const Message& message) {
 Message encode(const Ack& fields) {
   FlatBufferBuilder builder(256 + fields.sequences.size() * sizeof(Sequence));
   auto sequences = wire::put(builder, fields.sequences);
+  auto in_use = wire::put(builder, fields.device_bytes_in_use);
+  auto peaks = wire::put(builder, fields.device_peak_bytes);
   auto root = wire::CreateAck(builder, fields.epoch, fields.node, sequences, fields.bytes_in_use, fields.peak_bytes,
-                              fields.kernels_run, fields.data_bytes_sent, fields.data_messages_sent);
+                              fields.kernels_run, fields.data_bytes_sent, fields.data_messages_sent, in_use, peaks);
   return wire::seal(builder, root, MessageKind::kAck);
 }
 
@@ -223,6 +227,13 @@ Ack decode_ack(const Message& message) {
   for (int64_t figure : {fields.bytes_in_use, fields.peak_bytes, fields.kernels_run, fields.data_bytes_sent,
                          fields.data_messages_sent}) {
     reader.require(figure >= 0, "a statistic is negative");
+  }
+  fields.device_bytes_in_use = reader.items<int64_t>(head.device_bytes_in_use());
+  fields.device_peak_bytes = reader.items<int64_t>(head.device_peak_bytes());
+  reader.require(fields.device_bytes_in_use.size() == fields.device_peak_bytes.size(),
+                 "it has bytes in use and peaks of different numbers of devices");
+  for (const auto* figures : {&fields.device_bytes_in_use, &fields.device_peak_bytes}) {
+    for (int64_t figure : *figures) reader.require(figure >= 0, "a device's memory is negative");
   }
   return fields;
 }
@@ -300,6 +311,16 @@ int32_t decode_goodbye(const Message& message) {
   const auto& head = wire::verified<wire::Goodbye>(message, MessageKind::kGoodbye);
   return checked_node(wire::Reader(message, MessageKind::kGoodbye), head.node());
 }
+
+// --- reset peak
+// -------------------------------------------------------------------------------------------------------------------
+Message encode_reset_peak() {
+  FlatBufferBuilder builder(64);
+  auto root = wire::CreateResetPeak(builder);
+  return wire::seal(builder, root, MessageKind::kResetPeak);
+}
+
+void decode_reset_peak(const Message& message) { wire::verified<wire::ResetPeak>(message, MessageKind::kResetPeak); }
 
 // --- packed form
 // ------------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include "runtime/base/intrusive.h"
 #include "runtime/graph/logical_graph.h"
 #include "runtime/worker/event.h"
+#include "runtime/worker/native/native_memory.h"
 
 namespace dtorch {
 
@@ -27,8 +28,10 @@ using PoisonPtr = IntrusivePtr<Poison>;
 // A value on its way to one device: written by the comm thread before `event` is set, read by the device's stream
 // after.
 struct Arrival : RefCounted {
-  explicit Arrival(std::shared_ptr<Parker> waiter) : event(std::move(waiter)) {}
+  Arrival(std::shared_ptr<Parker> waiter, MemoryCounter& device_memory)
+      : event(std::move(waiter)), memory(device_memory) {}
   Event event;
+  MemoryCounter& memory;  // of the device that it is for
   NativeTensor value;
   PoisonPtr poison;
 };

@@ -16,12 +16,22 @@ void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, c
   control.send(kController, encode(report));
 }
 
+void NodeContext::reset_peaks() {
+  for (const DeviceStatistics& device : devices) {
+    device.memory->peak.store(device.memory->in_use.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+}
+
 void NodeContext::fill(Ack& ack) const {
   ack.epoch = config.epoch;
   ack.node = node;
   for (const DeviceStatistics& device : devices) {
-    ack.bytes_in_use += device.memory->in_use.load(std::memory_order_relaxed);
-    ack.peak_bytes = std::max(ack.peak_bytes, device.memory->peak.load(std::memory_order_relaxed));
+    const int64_t in_use = device.memory->in_use.load(std::memory_order_relaxed);
+    const int64_t peak = device.memory->peak.load(std::memory_order_relaxed);
+    ack.device_bytes_in_use.push_back(in_use);
+    ack.device_peak_bytes.push_back(peak);
+    ack.bytes_in_use += in_use;
+    ack.peak_bytes = std::max(ack.peak_bytes, peak);
     ack.kernels_run += device.kernels_run.load(std::memory_order_relaxed);
   }
   if (const Transport* transport = comm.transport()) {

@@ -34,6 +34,8 @@ struct NodeContext {
   // The job ends with an error: streams run nothing more, nobody waits for transfers, nothing is sent.
   std::atomic<bool> aborting{false};
 
+  // Peaks of this node's devices count from now on. The Sub-Controller's thread.
+  void reset_peaks();
   void report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message);
 
  private:

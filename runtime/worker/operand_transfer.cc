@@ -1,4 +1,6 @@
 // OperandTransfer (piece_run.h): between the streams of this node and the comm thread.
+#include <utility>
+
 #include "runtime/worker/piece_run.h"
 
 namespace dtorch {
@@ -15,7 +17,7 @@ OperandTransfer::OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t 
       missing_(static_cast<int64_t>(plan_->local_sources.size())) {}
 
 OperandTransfer::~OperandTransfer() {
-  for (Source& source : sources_) source.value.reset();  // before the piece counts as finished
+  for (Source& source : sources_) source.value.reset();  // of a transfer that never began
   run_->finish_part();
 }
 
@@ -33,7 +35,8 @@ void OperandTransfer::provide(int64_t device, NativeTensor value, PoisonPtr pois
   if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) node_->comm.notify();
 }
 
-NativeTensor OperandTransfer::source(int64_t device) { return source_of(device).value; }
+// Handed over: the transfer drops it once it is packed, which is before slow receivers have taken their messages.
+NativeTensor OperandTransfer::source(int64_t device) { return std::move(source_of(device).value); }
 
 std::string OperandTransfer::source_error(int64_t device) {
   const Source& source = source_of(device);
@@ -45,6 +48,8 @@ void OperandTransfer::deliver(int64_t device, NativeTensor value, const std::str
     if (plan_->local_destinations[i] != device) continue;
     Arrival& arrival = *arrivals_[i];
     if (error.empty()) {
+      // It is this device's from now on, also while its stream is busy with something else.
+      if (value && value.is_sole_owner()) charge_storage(value, arrival.memory);
       arrival.value = std::move(value);
     } else {
       arrival.poison = make_intrusive<Poison>(error, -1, sequence_, 0);

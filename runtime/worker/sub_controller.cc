@@ -98,6 +98,10 @@ bool SubController::State::handle(Envelope envelope) {
       case MessageKind::kPiece:
         take_piece(message);
         break;
+      case MessageKind::kResetPeak:
+        decode_reset_peak(message);
+        node->reset_peaks();
+        break;
       default:
         throw DecodeError("a Sub-Controller got a message of kind " + std::to_string(static_cast<int>(message.kind)));
     }
@@ -228,7 +232,7 @@ void SubController::State::prepare_move(PieceRun& run, uint32_t op_index, uint64
     auto index =
         static_cast<size_t>(std::find(local_devices.begin(), local_devices.end(), device) - local_devices.begin());
     DTORCH_CHECK(index < local_devices.size(), "a plan names a device that isn't of this node");
-    arrivals.push_back(make_intrusive<Arrival>(streams[index]->parker()));
+    arrivals.push_back(make_intrusive<Arrival>(streams[index]->parker(), *node->devices[index].memory));
     move.arrivals[index] = arrivals.back();
   }
   run.parts.fetch_add(1, std::memory_order_relaxed);

@@ -104,8 +104,12 @@ void FakeNode::take_piece(const Message& message) {
 }
 
 void FakeNode::send_ack(std::vector<Sequence> sequences) {
-  endpoint_.send(kController,
-                 encode(Ack{.epoch = 1, .node = node_, .sequences = std::move(sequences), .kernels_run = 1}));
+  Ack ack;
+  ack.epoch = 1;
+  ack.node = node_;
+  ack.sequences = std::move(sequences);
+  ack.kernels_run = 1;
+  endpoint_.send(kController, encode(ack));
 }
 
 void FakeNode::acknowledge(Sequence sequence) {

@@ -44,6 +44,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case MessageKind::kGoodbye:
         decode_goodbye(message);
         break;
+      case MessageKind::kResetPeak:
+        decode_reset_peak(message);
+        break;
     }
   } catch (const DecodeError&) {
     return 0;

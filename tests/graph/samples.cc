@@ -42,6 +42,8 @@ std::vector<Message> sample_messages() {
   ack.bytes_in_use = 1000;
   ack.peak_bytes = 2000;
   ack.kernels_run = 17;
+  ack.device_bytes_in_use = {400, 600};
+  ack.device_peak_bytes = {2000, 900};
   return {
       encode(Hello{2, "host", 4711, "DTorch 0.1, wire 1", 0xFEDCBA9876543210u, 8}),
       encode(config),
@@ -51,6 +53,7 @@ std::vector<Message> sample_messages() {
       encode(ReadData{1, 0, 77, Box{{1, 2}, {2, 3}}}, bytes_of(24)),
       encode(Shutdown{-3, "the client threw"}),
       encode_goodbye(4),
+      encode_reset_peak(),
   };
 }
 
@@ -169,6 +172,9 @@ void decode_any(const Message& message) {
       break;
     case MessageKind::kGoodbye:
       decode_goodbye(message);
+      break;
+    case MessageKind::kResetPeak:
+      decode_reset_peak(message);
       break;
   }
 }

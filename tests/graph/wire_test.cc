@@ -53,7 +53,7 @@ TEST(Wire, FeedsAndReadsCarryTheirBytesBeside) {
 }
 
 TEST(Wire, AcksAndErrorsKeepEveryField) {
-  const Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8};
+  const Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8, {1, 3}, {5, 4}};
   const Ack ack = decode_ack(encode(sent));
   EXPECT_EQ(ack.node, 2);
   EXPECT_EQ(ack.sequences, sent.sequences);
@@ -62,6 +62,8 @@ TEST(Wire, AcksAndErrorsKeepEveryField) {
   EXPECT_EQ(ack.kernels_run, 6);
   EXPECT_EQ(ack.data_bytes_sent, 7);
   EXPECT_EQ(ack.data_messages_sent, 8);
+  EXPECT_EQ(ack.device_bytes_in_use, sent.device_bytes_in_use);
+  EXPECT_EQ(ack.device_peak_bytes, sent.device_peak_bytes);
   const ErrorReport error = decode_error(encode(ErrorReport{1, 2, -1, 4, 5, "text"}));
   EXPECT_EQ(error.epoch, 1u);
   EXPECT_EQ(error.node, 2);
@@ -69,6 +71,15 @@ TEST(Wire, AcksAndErrorsKeepEveryField) {
   EXPECT_EQ(error.sequence, 4u);
   EXPECT_EQ(error.op_index, 5u);
   EXPECT_EQ(error.message, "text");
+}
+
+TEST(Wire, AnAckWhoseDevicesDontAddUpIsRefused) {
+  Ack ack;
+  ack.device_bytes_in_use = {1, 2};
+  ack.device_peak_bytes = {3};
+  EXPECT_THROW(decode_ack(encode(ack)), DecodeError);
+  ack.device_bytes_in_use = {-1};
+  EXPECT_THROW(decode_ack(encode(ack)), DecodeError);
 }
 
 TEST(Wire, TheEndKeepsCodeAndReason) {
@@ -151,7 +162,7 @@ TEST(Wire, RefusesFieldsThatCanNotBe) {
   refused([](Config& c) { c.deadline_s = std::numeric_limits<double>::quiet_NaN(); });
   EXPECT_THROW(decode_hello(encode(Hello{-1, "", 0, "", 0, 0})), DecodeError);
   EXPECT_THROW(decode_feed(encode(Feed{0, 0, 0}, nullptr)), DecodeError);
-  EXPECT_THROW(decode_ack(encode(Ack{0, 0, {}, -1, 0, 0, 0, 0})), DecodeError);
+  EXPECT_THROW(decode_ack(encode(Ack{0, 0, {}, -1, 0, 0, 0, 0, {}, {}})), DecodeError);
   EXPECT_THROW(decode_error(encode(ErrorReport{0, 0, -2, 0, 0, ""})), DecodeError);
   EXPECT_THROW(decode_goodbye(encode_goodbye(-1)), DecodeError);
 }
