@@ -1,23 +1,23 @@
 #include "io/checkpoint.h"
 
-#include <algorithm>
-#include <deque>
+#include <exception>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
 
+#include "io/checkpoint_files.h"
+#include "io/checkpoint_parts.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
 #include "io/slices.h"
 #include "runtime/base/log.h"
+#include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
 
 namespace dtorch::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kModel = "model.h5";
-constexpr const char* kManifest = "manifest.json";
-constexpr int64_t kFormat = 1;
 
 struct Item {
   std::string name;  // data set
@@ -47,140 +47,194 @@ std::vector<Item> items_of(const Contents& contents) {
   return items;
 }
 
-std::string directory_name(int64_t step) {
-  std::string digits = std::to_string(step);
-  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
-  return "step-" + digits;
-}
+// A tensor as model.h5 will show it.
+struct Shown {
+  std::string name;
+  Shape shape, file_shape;
+  DType dtype = kFloat32;
+  std::vector<Holder> holders;
+  std::vector<io::Slab> slabs;  // of the holders' boxes in file_shape
+};
 
-void write_model(const fs::path& path, const std::vector<Item>& items, const Where& where) {
-  io::Hdf5File file(path, io::Hdf5File::Mode::kCreate);
+void write_model(const fs::path& directory, const std::vector<Shown>& tensors, const DeviceBinding& binding) {
+  io::Hdf5File file(directory / kModel, io::Hdf5File::Mode::kCreate);
   file.set_attribute("format", kFormat);
-  // A few reads ahead, so that the devices and the disk work at the same time and memory stays bounded.
-  constexpr size_t kAhead = 4;
-  std::deque<TensorFuture> ahead;
-  size_t next = 0;
-  for (const Item& item : items) {
-    for (; next < items.size() && ahead.size() < kAhead; ++next)
-      ahead.push_back(items[next].tensor.to_host_async(where));
-    HostTensor value = ahead.front().get();
-    ahead.pop_front();
-    file.write(item.name, HostTensor(item.file_shape, value.dtype(), value.shared_bytes()));
+  for (const Shown& tensor : tensors) {
+    if (tensor.shape.num_elements() == 0) {
+      file.create(tensor.name, tensor.file_shape, tensor.dtype);
+    } else if (tensor.file_shape.ndim() == 0) {
+      // A virtual data set has dims.
+      const Holder& holder = tensor.holders.front();
+      HostTensor value(tensor.file_shape, tensor.dtype);
+      io::Hdf5File part(directory / part_name(binding.node_of(holder.device)), io::Hdf5File::Mode::kRead);
+      part.read_box(box_name(tensor.name, holder.index), holder.box, value.mutable_bytes());
+      file.write(tensor.name, value);
+    } else {
+      std::vector<io::VirtualPart> parts;
+      for (size_t i = 0; i < tensor.holders.size(); ++i) {
+        const Holder& holder = tensor.holders[i];
+        parts.push_back({tensor.slabs[i], part_name(binding.node_of(holder.device)),
+                         box_name(tensor.name, holder.index), holder.box.size});
+      }
+      file.write_virtual(tensor.name, tensor.file_shape, tensor.dtype, parts);
+    }
   }
   file.close();
-  io::sync_path(path);
 }
 
-struct Manifest {
-  int64_t step = 0, optimizer_steps = 0;
-  RandomState random;
-  std::string config;
-};
-
-// Of a complete checkpoint, whose files have the lengths and hashes that it says; nullopt (and the reason in the log)
-// otherwise.
-std::optional<Manifest> complete_manifest(const fs::path& path) {
-  try {
-    const nlohmann::json json = nlohmann::json::parse(io::read_file(path / kManifest));
-    if (json.at("format").get<int64_t>() != kFormat) throw RuntimeFault("unknown format");
-    for (const auto& [name, facts] : json.at("files").items()) {
-      if (name.find('/') != std::string::npos || name == "..") throw RuntimeFault("a file name with '/'");
-      if (static_cast<int64_t>(fs::file_size(path / name)) != facts.at("bytes").get<int64_t>() ||
-          io::hash_file(path / name) != facts.at("xxh3_128").get<std::string>()) {
-        throw RuntimeFault("'" + name + "' has changed since it was written");
-      }
-    }
-    Manifest manifest;
-    manifest.step = json.at("step").get<int64_t>();
-    manifest.optimizer_steps = json.value("optimizer_steps", int64_t{0});
-    manifest.random = {json.value("random_seed", uint64_t{0}), json.value("random_next_call", uint64_t{0})};
-    manifest.config = json.value("config", "");
-    if (manifest.step < 0 || manifest.optimizer_steps < 0) throw RuntimeFault("a negative step");
-    return manifest;
-  } catch (const std::exception& error) {
-    log_warn("checkpoint '{}' is not complete and is passed over: {}", path.string(), error.what());
-    return std::nullopt;
-  }
-}
-
-struct Complete {
-  fs::path path;
+// A save whose devices have been told. Finished by a thread of rank 0, which makes no calls of the Graph.
+struct Started {
+  fs::path directory, temporary, target;
+  SaveOptions options;
   Manifest manifest;
+  std::vector<Shown> tensors;
+  DeviceBinding binding;
 };
 
-// Committed directories by step, newest first.
-std::vector<std::pair<int64_t, fs::path>> committed(const fs::path& directory) {
-  std::vector<std::pair<int64_t, fs::path>> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") || name.size() < 6 || name.size() > 20) continue;
-    if (!std::all_of(name.begin() + 5, name.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
-    out.emplace_back(std::stoll(name.substr(5)), entry.path());
+void finish(Started& save) {
+  try {
+    const std::vector<FileFacts> parts = wait_for_parts(save.temporary, save.binding.num_nodes);
+    for (size_t node = 0; node < parts.size(); ++node) {
+      const std::string name = part_name(static_cast<int64_t>(node));
+      if (static_cast<int64_t>(fs::file_size(save.temporary / name)) != parts[node].bytes) {
+        throw RuntimeFault("rank 0 sees another length of '" + name + "' than the node that wrote it");
+      }
+      save.manifest.files[name] = parts[node];
+      fs::remove(save.temporary / part_facts_name(static_cast<int64_t>(node)));
+    }
+    fs::remove(save.temporary / kProof);
+    write_model(save.temporary, save.tensors, save.binding);
+    save.manifest.files[kModel] = facts_of(save.temporary / kModel);
+    stop_point("model.h5");
+    io::write_file(save.temporary / kManifest, to_text(save.manifest));
+    io::sync_path(save.temporary);
+    stop_point("manifest");
+    commit(save.temporary, save.target);
+    remove_older(save.directory, save.options.keep_last);
+  } catch (const std::exception& failure) {
+    std::error_code ignored;  // the first failure is the one to report
+    fs::remove_all(save.temporary, ignored);
+    throw RuntimeFault("cannot write checkpoint '" + save.target.string() + "': " + failure.what());
   }
-  std::sort(out.rbegin(), out.rend());
-  return out;
 }
 
-std::optional<Complete> newest_complete(const fs::path& directory) {
-  std::error_code error;
-  if (fs::exists(directory / kManifest, error)) {
-    if (auto manifest = complete_manifest(directory)) return Complete{directory, *manifest};
-    return std::nullopt;
+// The save that is being finished: one a process. Used by the program's thread.
+class Pending {
+ public:
+  static Pending& of_process() {
+    static Pending pending;
+    return pending;
   }
-  for (const auto& [step, path] : committed(directory)) {
-    if (auto manifest = complete_manifest(path)) return Complete{path, *manifest};
+  ~Pending() {
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      log_error("{}", error.what());
+    }
   }
-  return std::nullopt;
+  void start(Started save) {
+    wait();
+    thread_ = std::thread([this, save = std::move(save)]() mutable {
+      try {
+        finish(save);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    });
+  }
+  void wait() {
+    if (thread_.joinable()) thread_.join();
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  std::thread thread_;
+  std::exception_ptr failure_;  // the thread's, then this one's
+};
+
+// The value with nothing pending, cut so that its boxes can be shown in the file's shape.
+Shown shown(Item& item, const Where& where) {
+  const Layout& layout = item.tensor.layout();
+  if (layout.has_partial()) item.tensor = item.tensor.redistribute(layout.without_partial().placements(), where);
+  for (;;) {
+    Shown out{item.name,
+              item.tensor.shape(),
+              item.file_shape,
+              item.tensor.dtype(),
+              writers(item.tensor.layout(), item.tensor.shape()),
+              {}};
+    for (const Holder& holder : out.holders) {
+      const auto slab = slab_of(out.shape, holder.box, out.file_shape);
+      if (slab) out.slabs.push_back(*slab);
+    }
+    if (out.slabs.size() == out.holders.size()) return out;
+    DTORCH_CHECK(!item.tensor.layout().is_replicated(), "a whole tensor in the file's shape");
+    const Layout everywhere = Layout::replicated(item.tensor.mesh());
+    item.tensor = item.tensor.redistribute(everywhere.placements(), where);
+  }
 }
 
-void remove_older(const fs::path& directory, int64_t keep_last) {
-  if (keep_last <= 0) return;
-  auto all = committed(directory);
-  for (size_t i = static_cast<size_t>(keep_last); i < all.size(); ++i) fs::remove_all(all[i].second);
+void start(const fs::path& directory, const Contents& contents, const SaveOptions& options, const Where& where) {
+  Pending& pending = Pending::of_process();  // before the parts of this process, so that it outlives them
+  pending.wait();
+  std::vector<Item> items = items_of(contents);
+  GraphCore& graph = current_graph();
+  Started save{directory,
+               directory / (".tmp-" + directory_name(contents.step)),
+               directory / directory_name(contents.step),
+               options,
+               {},
+               {},
+               graph.client().runtime->binding()};
+  save.manifest.step = contents.step;
+  save.manifest.random = graph.random_state();
+  save.manifest.optimizer_steps = contents.optimizer ? contents.optimizer->steps() : 0;
+  save.manifest.config = contents.config;
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw RuntimeFault("cannot make directory '" + directory.string() + "': " + error.message());
+  try {
+    fs::remove_all(save.temporary);
+    fs::create_directory(save.temporary);
+    NoGrad no_grad;
+    PartsCall parts(save.temporary, items.empty() ? "cpu" : items.front().tensor.mesh().kind(), save.binding, where);
+    for (Item& item : items) {
+      save.tensors.push_back(shown(item, where));
+      parts.write(item.name, item.tensor);
+    }
+    parts.finish();
+  } catch (const fs::filesystem_error& failure) {
+    fs::remove_all(save.temporary, error);
+    throw RuntimeFault("cannot write checkpoint '" + save.target.string() + "': " + failure.what());
+  } catch (...) {
+    fs::remove_all(save.temporary, error);
+    throw;
+  }
+  pending.start(std::move(save));
 }
 
 }  // namespace
 
+fs::path save_async(const fs::path& directory, const Contents& contents, const SaveOptions& options, Where where) {
+  SourceScope scope(where);
+  start(directory, contents, options, where);
+  return directory / directory_name(contents.step);
+}
+
 fs::path save(const fs::path& directory, const Contents& contents, const SaveOptions& options, Where where) {
   SourceScope scope(where);
-  const std::vector<Item> items = items_of(contents);
-  const RandomState random = current_graph().random_state();
-  const fs::path target = directory / directory_name(contents.step);
-  const fs::path temporary = directory / (".tmp-" + directory_name(contents.step));
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw RuntimeFault("cannot make directory '" + directory.string() + "': " + error.message());
-  fs::remove_all(temporary);
+  start(directory, contents, options, where);
   try {
-    fs::create_directory(temporary);
-    write_model(temporary / kModel, items, where);
-    nlohmann::json manifest = {{"format", kFormat},
-                               {"step", contents.step},
-                               {"random_seed", random.seed},
-                               {"random_next_call", random.next_call},
-                               {"optimizer_steps", contents.optimizer ? contents.optimizer->steps() : 0},
-                               {"config", contents.config}};
-    manifest["files"][kModel] = {{"bytes", fs::file_size(temporary / kModel)},
-                                 {"xxh3_128", io::hash_file(temporary / kModel)}};
-    io::write_file(temporary / kManifest, manifest.dump(1) + "\n");
-    io::sync_path(temporary);
-    // Saving a step again replaces it: the old one moves aside first, so that one of the two is always complete.
-    const fs::path old = directory / (".old-" + directory_name(contents.step));
-    fs::remove_all(old);
-    if (fs::exists(target)) io::commit_rename(target, old);
-    io::commit_rename(temporary, target);
-    fs::remove_all(old);
-  } catch (const fs::filesystem_error& failure) {
-    fs::remove_all(temporary, error);
-    throw RuntimeFault("cannot write checkpoint '" + target.string() + "': " + failure.what());
-  } catch (...) {
-    fs::remove_all(temporary, error);
+    wait();
+  } catch (const RuntimeFault&) {
+    // Where a value is missing because its operator failed, that failure says more.
+    if (auto failure = current_graph().take_failure()) std::rethrow_exception(failure);
     throw;
   }
-  remove_older(directory, options.keep_last);
-  return target;
+  return directory / directory_name(contents.step);
 }
+
+void wait() { Pending::of_process().wait(); }
 
 std::optional<Found> latest(const fs::path& directory) {
   const auto found = newest_complete(directory);

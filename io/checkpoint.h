@@ -1,6 +1,7 @@
-// Checkpoints of logical tensors: a directory runs/a/step-000123/ with model.h5 (every tensor whole, as h5py shows it)
-// and manifest.json (step, random state, length and XXH3-128 of every file). Written under a temporary name, flushed,
-// checked, renamed: at any moment the newest complete one loads. One written on any layout loads on any other, bitwise.
+// Checkpoints of logical tensors: a directory runs/a/step-000123/ with part-<node>.h5 (what the devices of a node hold,
+// written by that node), model.h5 (every tensor whole, as h5py shows it) and manifest.json (step, random state, length
+// and XXH3-128 of every file). All nodes must see the directory. Written under a temporary name, flushed, checked,
+// renamed: at any moment the newest complete one loads. One written on any layout loads on any other, bitwise.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,6 +27,13 @@ struct SaveOptions {
 // nothing that was there before is lost.
 std::filesystem::path save(const std::filesystem::path& directory, const Contents& contents,
                            const SaveOptions& options = {}, Where where = Where::current());
+
+// The same, but returns as soon as the devices have been told; the values are those of now, whatever changes later.
+// What fails is thrown by the next save or by wait(), and logged at the end of the process.
+std::filesystem::path save_async(const std::filesystem::path& directory, const Contents& contents,
+                                 const SaveOptions& options = {}, Where where = Where::current());
+// Blocks until the checkpoint of the last save_async is durable; throws what went wrong with it, once.
+void wait();
 
 struct Found {
   std::filesystem::path path;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,21 @@
 
 namespace dtorch::io {
 
+namespace hdf5 {
+struct Sink;
+}
+
+// Of each dim, `count` blocks of `block` elements, `stride` apart, from `start` on.
+struct Slab {
+  Shape start, stride, count, block;
+};
+// What a virtual data set shows at `where`: all elements of a data set of `shape` of another file, in row-major order.
+struct VirtualPart {
+  Slab where;
+  std::string file, dataset;  // the file's name beside this one
+  Shape shape;
+};
+
 struct DatasetInfo {
   Shape shape;
   DType dtype = kFloat32;
@@ -24,15 +40,21 @@ struct DatasetInfo {
 class Hdf5File {
  public:
   enum class Mode : uint8_t { kRead, kCreate };
-  Hdf5File(const std::filesystem::path& path, Mode mode);
-  ~Hdf5File();  // closes without checking; call close() after writing
+  Hdf5File(const std::filesystem::path& path, Mode mode);  // kCreate replaces a file of that name
+  ~Hdf5File();                                             // closes without checking; call close() after writing
   Hdf5File(const Hdf5File&) = delete;
   Hdf5File& operator=(const Hdf5File&) = delete;
-  // Of a new file: writes it (it is made in memory) and syncs it. Throws when that fails (a full disk).
-  void close();
+  // Of a new file: writes what is left and, unless told otherwise, syncs it. Throws when that or a write before failed
+  // (a full disk).
+  void close(bool sync = true);
 
   // Names with '/' make groups. Chunked with a fletcher32 checksum unless `contiguous`.
   void write(const std::string& name, const HostTensor& tensor, bool contiguous = false);
+  // The same in pieces: an empty data set, then its boxes, packed row-major.
+  void create(const std::string& name, const Shape& shape, DType dtype, bool contiguous = false);
+  void write_box(const std::string& name, const Box& box, const void* packed);
+  // A data set (of at least one dim) that shows others, of files in the same directory.
+  void write_virtual(const std::string& name, const Shape& shape, DType dtype, const std::vector<VirtualPart>& parts);
   DatasetInfo info(const std::string& name) const;
   std::vector<std::string> dataset_names() const;  // sorted, full paths without the leading '/'
   // The elements of `box`, packed row-major, in the data set's dtype.
@@ -44,8 +66,10 @@ class Hdf5File {
   std::optional<std::string> string_attribute(const std::string& name) const;
 
  private:
+  void check_sink(const std::string& where) const;
   std::string path_;
   bool creates_ = false;
+  std::unique_ptr<hdf5::Sink> sink_;  // of a new file
   int64_t file_ = -1;
 };
 

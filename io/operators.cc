@@ -2,7 +2,10 @@
 
 namespace dtorch {
 
-std::vector<OperatorDef*> io_operators() { return {&token_batch_op, &file_slice_op, &hdf5_slice_op, &gguf_slice_op}; }
+std::vector<OperatorDef*> io_operators() {
+  return {&token_batch_op,     &file_slice_op,       &hdf5_slice_op,       &gguf_slice_op,
+          &checkpoint_open_op, &checkpoint_write_op, &checkpoint_finish_op};
+}
 
 void register_io_operators() {
   OperatorRegistry& registry = OperatorRegistry::global();

@@ -82,7 +82,7 @@ TEST_F(Checkpoints, AFileThatChangedIsPassedOverAndTheOneBeforeIsFound) {
   EXPECT_FALSE(fs::exists(folder_ / "step-000001")) << "only the last two are kept";
   ASSERT_TRUE(checkpoint::latest(folder_).has_value());
   EXPECT_EQ(checkpoint::latest(folder_)->step, 3);
-  std::fstream file(folder_ / "step-000003" / "model.h5", std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(folder_ / "step-000003" / "part-0.h5", std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(1000);
   const char byte = static_cast<char>(file.get() ^ 1);
   file.seekp(1000);
