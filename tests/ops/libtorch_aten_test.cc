@@ -8,11 +8,12 @@
 
 #include "dtorch/kernel.h"
 #include "tests/ops/libtorch_cases_aten.h"
-#include "tests/ops/sample_values.h"
+#include "checker/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 using LibTorchTest = KernelTest;

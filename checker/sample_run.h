@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "dtorch/dtorch.h"
-#include "tests/ops/checker.h"
-#include "tests/ops/tuple_choices.h"
+#include "checker/checker.h"
+#include "checker/tuple_choices.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 class SampleRun {
  public:
@@ -70,4 +70,4 @@ class SampleRun {
   int64_t num_layouts_ = 0;
 };
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker
