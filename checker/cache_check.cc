@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "dtorch/dtorch.h"
-#include "runtime/client/graph_core.h"
 #include "checker/sample_values.h"
 #include "checker/values.h"
+#include "dtorch/dtorch.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch::checker {
 namespace {
@@ -148,8 +148,8 @@ bool may_swap(const Sample& a, const Sample& b) {
 
 }  // namespace
 
-std::vector<std::string> check_repeated_calls(Client& client, const OperatorDef& op, const std::vector<Sample>& samples, uint64_t seed,
-                                              size_t max_pairs, int64_t* num_compared) {
+std::vector<std::string> check_repeated_calls(Client& client, const OperatorDef& op, const std::vector<Sample>& samples,
+                                              uint64_t seed, size_t max_pairs, int64_t* num_compared) {
   const Graph graph = client.new_graph();
   std::vector<std::string> problems;
   {

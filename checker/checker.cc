@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "dtorch/dtorch.h"
-#include "runtime/client/graph_core.h"
 #include "checker/cache_check.h"
 #include "checker/row_search.h"
 #include "checker/sample_run.h"
 #include "checker/sample_values.h"
+#include "dtorch/dtorch.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch::checker {
 namespace {
@@ -52,7 +52,8 @@ class RowCheck {
 
  private:
   bool is_excluded(const std::string& row) const {
-    return std::ranges::any_of(options_.excluded, [&](const ExcludedRow& e) { return e.op == std::string_view(op_.name) && e.row == row; });
+    return std::ranges::any_of(
+        options_.excluded, [&](const ExcludedRow& e) { return e.op == std::string_view(op_.name) && e.row == row; });
   }
 
   const OperatorDef& op_;

@@ -6,8 +6,8 @@
 // also with shards split in the other order. Each call is made with the inference cache and without it.
 //
 // An operator must accept every row that needs no communication: row_search.h finds them on one device, and a refused
-// one must be excused by CheckOptions::excluded. Calls must not remember others (cache_check.h). Runs on the client's thread,
-// in a job of at least 4 devices.
+// one must be excused by CheckOptions::excluded. Calls must not remember others (cache_check.h). Runs on the client's
+// thread, in a job of at least 4 devices.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -20,8 +20,8 @@
 
 namespace dtorch::checker {
 
-// A row that would need no communication and that an operator refuses all the same. The checker finds such rows by brute
-// force (row_search.h) and takes each of them for a fault that isn't excused so.
+// A row that would need no communication and that an operator refuses all the same. The checker finds such rows by
+// brute force (row_search.h) and takes each of them for a fault that isn't excused so.
 struct ExcludedRow {
   const char* op;
   const char* row;  // as in docs/operators.md: "R,P->P"

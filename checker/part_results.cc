@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "mesh/layout.h"
 #include "checker/values.h"
+#include "mesh/layout.h"
 
 namespace dtorch::checker {
 namespace {

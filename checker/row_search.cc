@@ -6,11 +6,11 @@
 #include <random>
 #include <set>
 
-#include "dtorch/dtorch.h"
-#include "runtime/client/graph_core.h"
 #include "checker/part_results.h"
 #include "checker/sample_values.h"
 #include "checker/values.h"
+#include "dtorch/dtorch.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch::checker {
 namespace {

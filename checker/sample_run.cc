@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "runtime/client/graph_core.h"
 #include "checker/cache_check.h"
 #include "checker/sample_values.h"
 #include "checker/values.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch::checker {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "dtorch/dtorch.h"
 #include "checker/checker.h"
 #include "checker/tuple_choices.h"
+#include "dtorch/dtorch.h"
 
 namespace dtorch::checker {
 

@@ -3,8 +3,8 @@
 #include <random>
 #include <vector>
 
-#include "ops/def/operator_def.h"
 #include "checker/checker.h"
+#include "ops/def/operator_def.h"
 
 namespace dtorch::checker {
 

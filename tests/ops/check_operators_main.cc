@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "dtorch/dtorch.h"
 #include "checker/checker.h"
+#include "dtorch/dtorch.h"
 #include "tests/ops/excluded_rows.h"
 #include "tests/ops/operator_table.h"
 #include "tests/support/cluster.h"

@@ -6,11 +6,11 @@
 #include <map>
 #include <utility>
 
-#include "dtorch/dtorch.h"
 #include "checker/cache_check.h"
-#include "tests/ops/excluded_rows.h"
 #include "checker/row_search.h"
 #include "checker/sample_values.h"
+#include "dtorch/dtorch.h"
+#include "tests/ops/excluded_rows.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
@@ -148,7 +148,8 @@ TEST_F(CheckerTest, ACallThatRemembersTheOneBeforeIsFound) {
   const std::vector<Sample> samples = {{.name = "twice", .inputs = {matrix()}, .call = call_with(2)},
                                        {.name = "thrice", .inputs = {matrix()}, .call = call_with(3)}};
   int64_t num_compared = 0;
-  const std::vector<std::string> problems = check_repeated_calls(client(), with_samples(nullptr), samples, 1, 10, &num_compared);
+  const std::vector<std::string> problems =
+      check_repeated_calls(client(), with_samples(nullptr), samples, 1, 10, &num_compared);
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("right after that of"), std::string::npos) << problems[0];
   EXPECT_GT(num_compared, 6);
@@ -169,7 +170,8 @@ TEST_F(CheckerTest, EveryExcludedRowHasAnOperatorAReasonAndIsReallyRefused) {
     const OperatorDef* op = OperatorRegistry::global().find(excluded.op);
     ASSERT_NE(op, nullptr) << excluded.op;
     EXPECT_NE(std::string(excluded.reason), "") << excluded.op << " " << excluded.row;
-    if (!refused.contains(excluded.op)) refused[excluded.op] = check_operator(client(), *op, {.excluded = excluded_rows()}).excluded;
+    if (!refused.contains(excluded.op))
+      refused[excluded.op] = check_operator(client(), *op, {.excluded = excluded_rows()}).excluded;
     EXPECT_TRUE(refused[excluded.op].contains(excluded.row)) << excluded.op << " accepts " << excluded.row;
   }
 }

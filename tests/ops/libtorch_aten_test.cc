@@ -6,9 +6,9 @@
 
 #include <set>
 
+#include "checker/sample_values.h"
 #include "dtorch/kernel.h"
 #include "tests/ops/libtorch_cases_aten.h"
-#include "checker/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 

@@ -1,6 +1,6 @@
 // One test for each operator that has samples, beside the tests of this folder.
-#include "ops/ops.h"
 #include "checker/checker.h"
+#include "ops/ops.h"
 #include "tests/ops/excluded_rows.h"
 #include "tests/support/cluster.h"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
-#include "dtorch/dtorch.h"
-#include "runtime/client/graph_core.h"
 #include "checker/sample_values.h"
 #include "checker/tuple_choices.h"
+#include "dtorch/dtorch.h"
+#include "runtime/client/graph_core.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
