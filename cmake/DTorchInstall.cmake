@@ -5,7 +5,7 @@ install(TARGETS ${exported} EXPORT dtorchTargets ARCHIVE DESTINATION ${CMAKE_INS
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dtorch)
 install(EXPORT dtorchTargets NAMESPACE dtorch:: DESTINATION ${package_dir})
-foreach(room runtime mesh ops nn io)
+foreach(room runtime mesh ops nn io checker)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dtorch FILES_MATCHING PATTERN "*.h")
 endforeach()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/dtorch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -27,7 +27,7 @@ LEVELS = [
     ["nn"],
     ["io"],
     ["runtime/launch"],
-    ["dtorch"],
+    ["dtorch", "checker"],
     ["apps", "bench"],
     ["tests"],
 ]

@@ -6,12 +6,14 @@
 #include <set>
 #include <string>
 
+#include "checker/checker.h"
 #include "dtorch/dtorch.h"
-#include "tests/ops/checker.h"
+#include "tests/ops/excluded_rows.h"
 #include "tests/ops/operator_table.h"
 #include "tests/support/cluster.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 constexpr const char* kUsage = R"(check_operators [options] [operator...]
@@ -57,6 +59,7 @@ Arguments parse(int argc, char** argv) {
   }
   if (full) arguments.check = CheckOptions::full();
   arguments.check.seed = seed;
+  arguments.check.excluded = excluded_rows();
   return arguments;
 }
 
@@ -90,7 +93,7 @@ int check(const Arguments& arguments) {
   for (uint16_t index = 0; index < registry.size(); ++index) {
     const OperatorDef& op = registry.at(index);
     if (op.samples == nullptr || (!arguments.only.empty() && !arguments.only.contains(op.name))) continue;
-    const OperatorReport report = check_operator(op, arguments.check);
+    const OperatorReport report = check_operator(client(), op, arguments.check);
     total += report.counts;
     num_wrong += static_cast<int64_t>(report.problems.size());
     for (const std::string& problem : report.problems) std::cerr << "wrong: " << problem << '\n';

@@ -1,20 +1,21 @@
 // The checker itself: it must find what is wrong, else that it finds nothing proves nothing.
-#include "tests/ops/checker.h"
+#include "checker/checker.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <utility>
 
+#include "checker/cache_check.h"
+#include "checker/row_search.h"
+#include "checker/sample_values.h"
 #include "dtorch/dtorch.h"
-#include "tests/ops/cache_check.h"
 #include "tests/ops/excluded_rows.h"
-#include "tests/ops/row_search.h"
-#include "tests/ops/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 using CheckerTest = KernelTest;
@@ -34,7 +35,7 @@ TEST_F(CheckerTest, AWrongValueOnAMeshIsFound) {
                return std::vector<Tensor>{mul(in[0], static_cast<double>(in[0].mesh().num_devices()))};
              }}};
   });
-  const OperatorReport report = check_operator(def, {});
+  const OperatorReport report = check_operator(client(), def, {});
   ASSERT_FALSE(report.problems.empty());
   EXPECT_NE(report.problems[0].find("should be"), std::string::npos) << report.problems[0];
 }
@@ -46,7 +47,7 @@ TEST_F(CheckerTest, AWrongGradientOnAMeshIsFound) {
                return std::vector<Tensor>{x * 2.0};
              }}};
   });
-  const OperatorReport report = check_operator(def, {});
+  const OperatorReport report = check_operator(client(), def, {});
   ASSERT_FALSE(report.problems.empty());
   EXPECT_NE(report.problems[0].find("gradient of input 0"), std::string::npos) << report.problems[0];
 }
@@ -68,7 +69,7 @@ TEST_F(CheckerTest, APartTreatedAsTheValueIsFound) {
                return std::vector<Tensor>{wrong};
              }}};
   });
-  const OperatorReport report = check_operator(def, {});
+  const OperatorReport report = check_operator(client(), def, {});
   ASSERT_FALSE(report.problems.empty());
   EXPECT_NE(report.problems[0].find("Partial(sum)"), std::string::npos) << report.problems[0];
 }
@@ -80,7 +81,7 @@ TEST_F(CheckerTest, AnErrorThatIsNoRefusalIsFound) {
                return std::vector<Tensor>{relu(in[0])};
              }}};
   });
-  EXPECT_FALSE(check_operator(def, {}).problems.empty());
+  EXPECT_FALSE(check_operator(client(), def, {}).problems.empty());
 }
 
 TEST_F(CheckerTest, ARowThatNeedsNoCommunicationAndIsRefusedIsFound) {
@@ -92,7 +93,7 @@ TEST_F(CheckerTest, ARowThatNeedsNoCommunicationAndIsRefusedIsFound) {
     return {{.name = "uneven", .inputs = {matrix()}, .call = call},
             {.name = "size 1", .inputs = {{{1, 4}}}, .call = call}};
   });
-  const OperatorReport report = check_operator(def, {});
+  const OperatorReport report = check_operator(client(), def, {});
   ASSERT_EQ(report.problems.size(), 1u);
   EXPECT_NE(report.problems[0].find("the row S0->S0 needs no communication, and is refused"), std::string::npos)
       << report.problems[0];
@@ -102,7 +103,7 @@ TEST_F(CheckerTest, ARowThatNeedsNoCommunicationAndIsRefusedIsFound) {
 
 std::set<std::string> found(const std::vector<Sample>& samples) {
   std::set<std::string> rows;
-  for (const FoundRow& row : find_rows(samples, 1, 10000)) rows.insert(short_text(row.row));
+  for (const FoundRow& row : find_rows(client(), samples, 1, 10000)) rows.insert(short_text(row.row));
   return rows;
 }
 
@@ -147,7 +148,8 @@ TEST_F(CheckerTest, ACallThatRemembersTheOneBeforeIsFound) {
   const std::vector<Sample> samples = {{.name = "twice", .inputs = {matrix()}, .call = call_with(2)},
                                        {.name = "thrice", .inputs = {matrix()}, .call = call_with(3)}};
   int64_t num_compared = 0;
-  const std::vector<std::string> problems = check_repeated_calls(with_samples(nullptr), samples, 1, 10, &num_compared);
+  const std::vector<std::string> problems =
+      check_repeated_calls(client(), with_samples(nullptr), samples, 1, 10, &num_compared);
   ASSERT_FALSE(problems.empty());
   EXPECT_NE(problems[0].find("right after that of"), std::string::npos) << problems[0];
   EXPECT_GT(num_compared, 6);
@@ -168,7 +170,8 @@ TEST_F(CheckerTest, EveryExcludedRowHasAnOperatorAReasonAndIsReallyRefused) {
     const OperatorDef* op = OperatorRegistry::global().find(excluded.op);
     ASSERT_NE(op, nullptr) << excluded.op;
     EXPECT_NE(std::string(excluded.reason), "") << excluded.op << " " << excluded.row;
-    if (!refused.contains(excluded.op)) refused[excluded.op] = check_operator(*op, {}).excluded;
+    if (!refused.contains(excluded.op))
+      refused[excluded.op] = check_operator(client(), *op, {.excluded = excluded_rows()}).excluded;
     EXPECT_TRUE(refused[excluded.op].contains(excluded.row)) << excluded.op << " accepts " << excluded.row;
   }
 }

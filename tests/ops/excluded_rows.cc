@@ -3,7 +3,7 @@
 namespace dtorch::test {
 namespace {
 
-constexpr ExcludedRow kRows[] = {
+constexpr checker::ExcludedRow kRows[] = {
     {"to", "P->P",
      "from integers to floating: parts of an integer sum may be far larger than the sum, and rounded one by one they "
      "no "
@@ -12,13 +12,6 @@ constexpr ExcludedRow kRows[] = {
 
 }  // namespace
 
-std::span<const ExcludedRow> excluded_rows() { return kRows; }
-
-const char* reason_of_exclusion(const std::string& op, const std::string& row) {
-  for (const ExcludedRow& excluded : kRows) {
-    if (op == excluded.op && row == excluded.row) return excluded.reason;
-  }
-  return nullptr;
-}
+std::span<const checker::ExcludedRow> excluded_rows() { return kRows; }
 
 }  // namespace dtorch::test

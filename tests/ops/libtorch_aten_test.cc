@@ -6,13 +6,14 @@
 
 #include <set>
 
+#include "checker/sample_values.h"
 #include "dtorch/kernel.h"
 #include "tests/ops/libtorch_cases_aten.h"
-#include "tests/ops/sample_values.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 using LibTorchTest = KernelTest;

@@ -1,6 +1,7 @@
 // One test for each operator that has samples, beside the tests of this folder.
+#include "checker/checker.h"
 #include "ops/ops.h"
-#include "tests/ops/checker.h"
+#include "tests/ops/excluded_rows.h"
 #include "tests/support/cluster.h"
 
 namespace {
@@ -9,7 +10,8 @@ class OperatorTest : public dtorch::test::KernelTest {
  public:
   explicit OperatorTest(const dtorch::OperatorDef& op) : op_(op) {}
   void TestBody() override {
-    const dtorch::test::OperatorReport report = dtorch::test::check_operator(op_, {});
+    const dtorch::checker::OperatorReport report =
+        dtorch::checker::check_operator(dtorch::test::client(), op_, {.excluded = dtorch::test::excluded_rows()});
     EXPECT_GT(report.counts.samples, 0);
     size_t shown = 0;
     for (const std::string& problem : report.problems) {

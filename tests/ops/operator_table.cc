@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <string_view>
 
+#include "checker/sample_values.h"
+#include "checker/tuple_choices.h"
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
-#include "tests/ops/sample_values.h"
-#include "tests/ops/tuple_choices.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 constexpr const char* kHead = R"(# Operators

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/ops/sample_values.h"
+#include "checker/sample_values.h"
 #include "tests/support/values.h"
 
 namespace dtorch::test {
+using namespace checker;
 namespace {
 
 constexpr double kMostError = 1e4;

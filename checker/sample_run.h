@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "checker/checker.h"
+#include "checker/tuple_choices.h"
 #include "dtorch/dtorch.h"
-#include "tests/ops/checker.h"
-#include "tests/ops/tuple_choices.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 class SampleRun {
  public:
@@ -70,4 +70,4 @@ class SampleRun {
   int64_t num_layouts_ = 0;
 };
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

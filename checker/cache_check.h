@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "ops/def/operator_def.h"
+#include "runtime/client/client.h"
 #include "runtime/client/inference.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 // While it lives every call is inferred anew.
 class CacheOff {
@@ -25,7 +26,7 @@ class CacheOff {
 // Every sample's call on every sample's inputs that it takes (at most max_pairs, by stride), after the other's call;
 // and every sample again with other values, and with its inputs reversed. Returns what is wrong. Counts the calls
 // compared.
-std::vector<std::string> check_repeated_calls(const OperatorDef& op, const std::vector<Sample>& samples, uint64_t seed,
-                                              size_t max_pairs, int64_t* num_compared);
+std::vector<std::string> check_repeated_calls(Client& client, const OperatorDef& op, const std::vector<Sample>& samples,
+                                              uint64_t seed, size_t max_pairs, int64_t* num_compared);
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

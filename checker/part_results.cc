@@ -1,13 +1,13 @@
-#include "tests/ops/part_results.h"
+#include "checker/part_results.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "checker/values.h"
 #include "mesh/layout.h"
-#include "tests/support/values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 bool few_kinds(const std::vector<Placement>& tuple) {
@@ -149,4 +149,4 @@ std::vector<Placement> fitting_placements(const std::vector<HostTensor>& parts, 
   return fitting;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

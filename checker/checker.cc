@@ -1,24 +1,23 @@
-#include "tests/ops/checker.h"
+#include "checker/checker.h"
 
 #include <algorithm>
 #include <map>
 
+#include "checker/cache_check.h"
+#include "checker/row_search.h"
+#include "checker/sample_run.h"
+#include "checker/sample_values.h"
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
-#include "tests/ops/cache_check.h"
-#include "tests/ops/excluded_rows.h"
-#include "tests/ops/row_search.h"
-#include "tests/ops/sample_run.h"
-#include "tests/ops/sample_values.h"
-#include "tests/support/cluster.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 // Rows that the search found, and what became of each.
 class RowCheck {
  public:
-  RowCheck(const OperatorDef& op, std::vector<FoundRow> rows) : op_(op), rows_(std::move(rows)) {}
+  RowCheck(const OperatorDef& op, const CheckOptions& options, std::vector<FoundRow> rows)
+      : op_(op), options_(options), rows_(std::move(rows)) {}
 
   // The inputs of rows that hold on a sample, and their numbers.
   std::vector<std::vector<Placement>> required(size_t sample, std::vector<size_t>* numbers) const {
@@ -41,7 +40,7 @@ class RowCheck {
       if (refused == refused_in_.end()) {
         ++report.counts.rows_accepted;
         accepted.insert(text);
-      } else if (reason_of_exclusion(op_.name, text) != nullptr) {
+      } else if (is_excluded(text)) {
         ++report.counts.rows_excluded;
         report.excluded.insert(text);
       } else {
@@ -52,7 +51,13 @@ class RowCheck {
   }
 
  private:
+  bool is_excluded(const std::string& row) const {
+    return std::ranges::any_of(
+        options_.excluded, [&](const ExcludedRow& e) { return e.op == std::string_view(op_.name) && e.row == row; });
+  }
+
   const OperatorDef& op_;
+  const CheckOptions& options_;
   const std::vector<FoundRow> rows_;
   std::map<size_t, std::string> refused_in_;  // number of a row, name of a sample
 };
@@ -74,13 +79,13 @@ CheckCounts& CheckCounts::operator+=(const CheckCounts& other) {
   return *this;
 }
 
-OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options) {
+OperatorReport check_operator(Client& client, const OperatorDef& op, const CheckOptions& options) {
   OperatorReport report;
   if (op.samples == nullptr) return report;
   report.counts.operators = 1;
   const std::vector<Sample> samples = op.samples();
-  RowCheck rows(op, find_rows(samples, options.seed, options.max_searched));
-  const Graph graph = client().new_graph();
+  RowCheck rows(op, options, find_rows(client, samples, options.seed, options.max_searched));
+  const Graph graph = client.new_graph();
   {
     const GraphScope scope(graph);
     for (size_t s = 0; s < samples.size(); ++s) {
@@ -93,7 +98,7 @@ OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options
   }
   rows.report(report);
   for (std::string& wrong :
-       check_repeated_calls(op, samples, options.seed, options.max_repeats, &report.counts.repeats_compared)) {
+       check_repeated_calls(client, op, samples, options.seed, options.max_repeats, &report.counts.repeats_compared)) {
     report.problems.push_back(std::move(wrong));
   }
   for (std::string& wrong : check_samples(op, samples)) report.problems.push_back(std::move(wrong));
@@ -147,4 +152,4 @@ std::vector<std::string> check_codecs(const Graph& graph) {
   return problems;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

@@ -1,4 +1,4 @@
-#include "tests/ops/row_search.h"
+#include "checker/row_search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,14 +6,13 @@
 #include <random>
 #include <set>
 
+#include "checker/part_results.h"
+#include "checker/sample_values.h"
+#include "checker/values.h"
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
-#include "tests/ops/part_results.h"
-#include "tests/ops/sample_values.h"
-#include "tests/support/cluster.h"
-#include "tests/support/values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 using Tuple = std::vector<Placement>;
@@ -249,10 +248,10 @@ std::string group_key(const Sample& sample, const std::string& trace) {
 }
 
 // Waits for everything and forgets what failed: kernels may refuse parts.
-void forget_failures() {
+void forget_failures(Client& client) {
   while (true) {
     try {
-      return client().synchronize();
+      return client.synchronize();
     } catch (const RuntimeFault&) {  // one at a time
     }
   }
@@ -260,8 +259,8 @@ void forget_failures() {
 
 }  // namespace
 
-std::vector<FoundRow> find_rows(const std::vector<Sample>& samples, uint64_t seed, int64_t max_tuples) {
-  const Graph graph = client().new_graph();
+std::vector<FoundRow> find_rows(Client& client, const std::vector<Sample>& samples, uint64_t seed, int64_t max_tuples) {
+  const Graph graph = client.new_graph();
   std::vector<FoundRow> rows;
   {
     const GraphScope scope(graph);
@@ -288,7 +287,7 @@ std::vector<FoundRow> find_rows(const std::vector<Sample>& samples, uint64_t see
       }
       ++number;
     }
-    forget_failures();
+    forget_failures(client);
   }
   return rows;
 }
@@ -309,4 +308,4 @@ std::vector<HostTensor> random_parts(const HostTensor& value, int64_t parts, uin
   return all;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

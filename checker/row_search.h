@@ -8,9 +8,10 @@
 
 #include "mesh/signature.h"
 #include "ops/def/operator_def.h"
+#include "runtime/client/client.h"
 #include "runtime/client/host_tensor.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 struct FoundRow {
   Row row;
@@ -21,9 +22,9 @@ struct FoundRow {
 // Rows that hold on axes of 2 and 3 parts, with two values each, on every sample of a group in which their dims have at
 // least 2 elements. The row "all Replicate" isn't among them. Where a group has more than max_tuples tuples of
 // placements: a seeded part of them, and all with few kinds of placements.
-std::vector<FoundRow> find_rows(const std::vector<Sample>& samples, uint64_t seed, int64_t max_tuples);
+std::vector<FoundRow> find_rows(Client& client, const std::vector<Sample>& samples, uint64_t seed, int64_t max_tuples);
 
 // Parts that add up to `value`, none of which says anything about it.
 std::vector<HostTensor> random_parts(const HostTensor& value, int64_t parts, uint64_t seed);
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

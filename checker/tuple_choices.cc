@@ -1,10 +1,10 @@
-#include "tests/ops/tuple_choices.h"
+#include "checker/tuple_choices.h"
 
 #include <algorithm>
 
-#include "tests/ops/sample_values.h"
+#include "checker/sample_values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 bool inputs_agree(const Choice& choice) {
@@ -77,4 +77,4 @@ std::vector<Choice> TupleChoices::other_pairs() {
   return pairs;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

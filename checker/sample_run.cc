@@ -1,14 +1,13 @@
-#include "tests/ops/sample_run.h"
+#include "checker/sample_run.h"
 
 #include <algorithm>
 
+#include "checker/cache_check.h"
+#include "checker/sample_values.h"
+#include "checker/values.h"
 #include "runtime/client/graph_core.h"
-#include "tests/ops/cache_check.h"
-#include "tests/ops/sample_values.h"
-#include "tests/support/cluster.h"
-#include "tests/support/values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 constexpr size_t kMostPending = 200;  // comparisons whose reads are under way
@@ -43,7 +42,7 @@ void SampleRun::run(const std::vector<std::vector<Placement>>& required) {
   const std::vector<Choice> choices = choices_.one_axis();
   run_one_axis(2, choices, wanted, &accepted);
   run_one_axis(3, choices, wanted, nullptr);
-  const DeviceMesh mesh = cpu_mesh({2, 2});
+  const DeviceMesh mesh = init_device_mesh("cpu", {2, 2});
   for (const Choice& choice : choices_.pairs_of(accepted)) try_choice(mesh, choice);
   for (const Choice& choice : choices_.other_pairs()) try_choice(mesh, choice);
   finish_checks();
@@ -51,7 +50,7 @@ void SampleRun::run(const std::vector<std::vector<Placement>>& required) {
 
 void SampleRun::run_one_axis(int64_t devices, const std::vector<Choice>& choices, const std::vector<Choice>& required,
                              std::vector<Choice>* accepted) {
-  const DeviceMesh mesh = cpu_mesh({devices});
+  const DeviceMesh mesh = init_device_mesh("cpu", {devices});
   std::vector<bool> tried(required.size(), false);
   const auto run = [&](const Choice& choice) {
     const bool legal = try_choice(mesh, choice);
@@ -121,7 +120,7 @@ Tensor SampleRun::loss_of(const std::vector<Tensor>& outputs) {
 }
 
 bool SampleRun::make_reference() {
-  const DeviceMesh one = cpu_mesh({1});
+  const DeviceMesh one = init_device_mesh("cpu", {1});
   std::vector<Layout> layouts(values_.size(), Layout::replicated(one));
   try {
     for (const Tensor& output : call(inputs(layouts, false))) reference_.outputs.push_back(output.to_host());
@@ -306,4 +305,4 @@ void SampleRun::execute_fixes(const std::vector<Layout>& layouts, PlacementError
   problem(layouts, "suggestions don't come to an end: " + std::string(error.what()));
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

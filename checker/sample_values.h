@@ -5,7 +5,7 @@
 #include "ops/def/operator_def.h"
 #include "runtime/client/host_tensor.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 // The same for the same seed on any machine.
 HostTensor sample_value(const SampleInput& input, uint64_t seed);
@@ -18,4 +18,4 @@ std::vector<Placement> axis_choices(const SampleInput& input, bool every_reducti
 std::string short_text(const Placement& placement);
 std::string short_text(const Row& row);
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

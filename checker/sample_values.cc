@@ -1,13 +1,13 @@
-#include "tests/ops/sample_values.h"
+#include "checker/sample_values.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
 
-#include "tests/support/values.h"
+#include "checker/values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
@@ -84,4 +84,4 @@ std::string short_text(const Row& row) {
   return text;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

@@ -1,15 +1,14 @@
-#include "tests/ops/cache_check.h"
+#include "checker/cache_check.h"
 
 #include <algorithm>
 #include <optional>
 
+#include "checker/sample_values.h"
+#include "checker/values.h"
 #include "dtorch/dtorch.h"
 #include "runtime/client/graph_core.h"
-#include "tests/ops/sample_values.h"
-#include "tests/support/cluster.h"
-#include "tests/support/values.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 // What a call gave: metadata and values on their way, or the first line of its refusal.
@@ -62,7 +61,7 @@ std::string difference_of(const Outcome& got, const Outcome& want) {
 enum class Holding { kOneDevice, kSharded, kPending };
 
 Layout layout_for(const SampleInput& input, Holding holding) {
-  const DeviceMesh mesh = cpu_mesh({holding == Holding::kOneDevice ? 1 : 2});
+  const DeviceMesh mesh = init_device_mesh("cpu", {holding == Holding::kOneDevice ? 1 : 2});
   const int64_t ndim = input.global_shape.ndim();
   if (holding == Holding::kSharded && ndim > 0) return Layout(mesh, {Shard(0)}, ndim);
   if (holding == Holding::kPending && is_floating(input.dtype)) return Layout(mesh, {Partial()}, ndim);
@@ -149,9 +148,9 @@ bool may_swap(const Sample& a, const Sample& b) {
 
 }  // namespace
 
-std::vector<std::string> check_repeated_calls(const OperatorDef& op, const std::vector<Sample>& samples, uint64_t seed,
-                                              size_t max_pairs, int64_t* num_compared) {
-  const Graph graph = client().new_graph();
+std::vector<std::string> check_repeated_calls(Client& client, const OperatorDef& op, const std::vector<Sample>& samples,
+                                              uint64_t seed, size_t max_pairs, int64_t* num_compared) {
+  const Graph graph = client.new_graph();
   std::vector<std::string> problems;
   {
     const GraphScope scope(graph);
@@ -183,4 +182,4 @@ std::vector<std::string> check_repeated_calls(const OperatorDef& op, const std::
   return problems;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

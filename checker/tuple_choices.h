@@ -3,10 +3,10 @@
 #include <random>
 #include <vector>
 
+#include "checker/checker.h"
 #include "ops/def/operator_def.h"
-#include "tests/ops/checker.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 using Choice = std::vector<Placements>;  // placements of every input, one an axis
 
@@ -30,4 +30,4 @@ class TupleChoices {
   int64_t total_ = 1;                            // tuples of one axis
 };
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

@@ -1,4 +1,4 @@
-#include "tests/support/values.h"
+#include "checker/values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "runtime/client/local_read.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 namespace {
 
 template <class T>
@@ -253,4 +253,4 @@ std::vector<Shape> local_shapes(const Tensor& tensor) {
   return shapes;
 }
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

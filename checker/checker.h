@@ -6,18 +6,27 @@
 // also with shards split in the other order. Each call is made with the inference cache and without it.
 //
 // An operator must accept every row that needs no communication: row_search.h finds them on one device, and a refused
-// one must be excused in excluded_rows.cc. Calls must not remember others (cache_check.h). Runs on the client's thread,
-// in a job of at least 4 devices.
+// one must be excused by CheckOptions::excluded. Calls must not remember others (cache_check.h). Runs on the client's
+// thread, in a job of at least 4 devices.
 #pragma once
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ops/def/operator_def.h"
-#include "runtime/client/graph.h"
+#include "runtime/client/client.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
+
+// A row that would need no communication and that an operator refuses all the same. The checker finds such rows by
+// brute force (row_search.h) and takes each of them for a fault that isn't excused so.
+struct ExcludedRow {
+  const char* op;
+  const char* row;  // as in docs/operators.md: "R,P->P"
+  const char* reason;
+};
 
 struct CheckOptions {
   uint64_t seed = 1;
@@ -29,6 +38,7 @@ struct CheckOptions {
   int64_t max_others = 10;      // on (2, 2)
   int64_t max_searched = 1500;  // tuples of a group of samples that the search for rows tries
   size_t max_repeats = 30;      // pairs of samples that run back to back
+  std::span<const ExcludedRow> excluded = {};
   static CheckOptions full() {
     return {.every_reduction = true,
             .max_tuples = 20000,
@@ -53,7 +63,7 @@ struct OperatorReport {
 };
 
 // Checks one operator by its samples, in Graphs of its own.
-OperatorReport check_operator(const OperatorDef& op, const CheckOptions& options);
+OperatorReport check_operator(Client& client, const OperatorDef& op, const CheckOptions& options);
 
 // At least two samples, one with a dim that 2 doesn't divide, and one with a dim of size 0 or 1. Returns what is
 // missing.
@@ -63,4 +73,4 @@ std::vector<std::string> check_samples(const OperatorDef& op, const std::vector<
 // and bytes that are cut off or too long are refused. Returns what is wrong.
 std::vector<std::string> check_codecs(const Graph& graph);
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker

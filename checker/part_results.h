@@ -6,7 +6,7 @@
 #include "mesh/placement.h"
 #include "runtime/client/host_tensor.h"
 
-namespace dtorch::test {
+namespace dtorch::checker {
 
 // Every tuple of the choices but the first of each (all Replicate), or, where there are more than `limit`, a random
 // part of them and all in which at most two inputs aren't Replicate or all such have the same placement.
@@ -21,4 +21,4 @@ bool are_shapes_of_parts(const std::vector<Shape>& parts, const Shape& whole);
 std::vector<Placement> fitting_placements(const std::vector<HostTensor>& parts, const HostTensor& whole,
                                           const std::vector<Placement>& inputs);
 
-}  // namespace dtorch::test
+}  // namespace dtorch::checker
