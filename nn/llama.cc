@@ -164,7 +164,7 @@ Tensor Llama::forward(const Tensor& tokens, Where where) const {
 
 Tensor Llama::head_loss_sum(const Tensor& h, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
-  return cross_entropy(widened(logits(h, where), config_.dtype, where), targets,
+  return cross_entropy(widened(logits(h, where), config_.dtype, where), moved(targets, h.mesh(), where),
                        {.ignore_index = ignore_index, .reduction = Reduction::kSum}, where);
 }
 
@@ -178,7 +178,8 @@ Tensor Llama::loss(const Tensor& tokens, const Tensor& targets, int64_t ignore_i
   SourceScope scope(where);
   const LlamaLayer::Result all = flow(tokens, where);
   const Tensor wide = widened(logits(all.h, where), config_.dtype, where);
-  return plus(cross_entropy(wide, targets, {.ignore_index = ignore_index}, where), all.aux, where);
+  return plus(cross_entropy(wide, moved(targets, wide.mesh(), where), {.ignore_index = ignore_index}, where), all.aux,
+              where);
 }
 
 std::vector<PipelineChunk> Llama::pipeline_chunks(const std::vector<Tensor>& targets, double share, double aux_share,
