@@ -99,8 +99,8 @@ class Module {
           Where where = Where::current());
   // The same placements for every parameter.
   void to(const DeviceMesh& mesh, const Placements& placements, Where where = Where::current()) {
-    to(
-        mesh, [&](const std::string&, const Parameter&) { return placements; }, where);
+    const auto same = [&](const std::string&, const Parameter&) { return placements; };
+    to(mesh, same, where);
   }
   int64_t num_parameters() const;  // elements
 
