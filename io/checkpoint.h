@@ -14,11 +14,23 @@
 
 namespace dtorch::checkpoint {
 
+// An optimizer by reference or pointer, or none. Doesn't own it.
+class OptimizerRef {
+ public:
+  OptimizerRef(optim::Optimizer* optimizer = nullptr) : optimizer_(optimizer) {}
+  OptimizerRef(optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
+  explicit operator bool() const { return optimizer_ != nullptr; }
+  optim::Optimizer* operator->() const { return optimizer_; }
+
+ private:
+  optim::Optimizer* optimizer_;
+};
+
 struct Contents {
   nn::Module model;
-  optim::Optimizer* optimizer = nullptr;  // null: parameters only
-  int64_t step = 0;                       // steps done; also the data position
-  std::string config = {};                // whatever the program wants to find again (JSON text)
+  OptimizerRef optimizer = {};  // none: parameters only
+  int64_t step = 0;             // steps done; also the data position
+  std::string config = {};      // whatever the program wants to find again (JSON text)
 };
 struct SaveOptions {
   int64_t keep_last = 3;  // older complete ones are removed; 0: keep all

@@ -1,5 +1,5 @@
 // token_batch(file) -> (inputs [B, T], targets [B, T]): each device reads the windows of its own rows. scalars: [seed,
-// step].
+// step, first row].
 #include "io/token_data.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ Window window_of(const TokenBatchAttrs& a, uint64_t seed, int64_t step, int64_t 
 void kernel(KernelContext& context) {
   const auto& a = context.attributes<TokenBatchAttrs>();
   const auto seed = static_cast<uint64_t>(context.scalar(0).as_int());
-  const int64_t step = context.scalar(1).as_int();
+  const int64_t step = context.scalar(1).as_int(), first_row = context.scalar(2).as_int();
   io::InputFile file(a.path);
   const int64_t width = size_of(a.dtype);
   std::vector<std::byte> raw;
@@ -74,7 +74,7 @@ void kernel(KernelContext& context) {
     const int64_t columns = box.size[1], shift = box.offset[1] + static_cast<int64_t>(i);
     raw.resize(static_cast<size_t>(columns * width));
     for (int64_t r = 0; r < box.size[0]; ++r, to += columns) {
-      const Window window = window_of(a, seed, step, box.offset[0] + r);
+      const Window window = window_of(a, seed, step, first_row + box.offset[0] + r);
       const int64_t have = std::clamp<int64_t>(window.available - shift, 0, columns);
       file.read(a.offset + (window.first + shift) * width, raw.data(), have * width);
       for (int64_t c = 0; c < columns; ++c) {
@@ -170,15 +170,16 @@ TokenData TokenData::slice(double from, double to) const {
   return part;
 }
 
-Batch TokenData::record_batch(int64_t batch, int64_t length, bool random, uint64_t seed, int64_t step,
-                              const TensorOptions& options, const Where& where) const {
+Batch TokenData::record_batch(int64_t first_row, int64_t batch, int64_t length, bool random, uint64_t seed,
+                              int64_t step, const TensorOptions& options, const Where& where) const {
   if (batch < 1 || length < 1) throw UserError("[TokenData] batch and length must be positive");
   if (num_tokens() < length + 1) {
     throw UserError("[TokenData] " + std::to_string(num_tokens()) + " tokens are fewer than one window of " +
                     std::to_string(length + 1));
   }
   const TokenBatchAttrs attributes{path_, dtype_, offset_, begin_, end_, batch, length, random};
-  const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(seed)), Scalar::of_int(step)};
+  const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(seed)), Scalar::of_int(step),
+                            Scalar::of_int(first_row)};
   const Layout layout = options.layout(2);
   const Layout layouts[] = {layout, layout};
   auto [inputs, targets] =
@@ -188,12 +189,18 @@ Batch TokenData::record_batch(int64_t batch, int64_t length, bool random, uint64
 
 Batch TokenData::random_batch(int64_t batch, int64_t length, uint64_t seed, int64_t step, const TensorOptions& options,
                               Where where) const {
-  return record_batch(batch, length, true, seed, step, options, where);
+  return record_batch(0, batch, length, true, seed, step, options, where);
+}
+
+Batch TokenData::random_rows(int64_t first_row, int64_t rows, int64_t length, uint64_t seed, int64_t step,
+                             const TensorOptions& options, Where where) const {
+  if (first_row < 0) throw UserError("[TokenData] the first row must not be negative");
+  return record_batch(first_row, rows, length, true, seed, step, options, where);
 }
 
 Batch TokenData::sequential_batch(int64_t batch, int64_t length, int64_t step, const TensorOptions& options,
                                   Where where) const {
-  return record_batch(batch, length, false, 0, step, options, where);
+  return record_batch(0, batch, length, false, 0, step, options, where);
 }
 
 int64_t TokenData::num_sequential_batches(int64_t batch, int64_t length) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/tokenizer.h"
@@ -23,6 +24,8 @@ int64_t prepare_tokens(const std::vector<std::filesystem::path>& texts, const To
 // The same with a token a byte (vocabulary 256).
 int64_t prepare_bytes(const std::vector<std::filesystem::path>& texts, const std::filesystem::path& out);
 
+class TokenBatches;
+
 class TokenData {
  public:
   // Throws RuntimeFault when the file can't be read or isn't token data.
@@ -35,6 +38,11 @@ class TokenData {
   // `batch` windows of `length` + 1 tokens at random places. Throws UserError when the data is shorter than one window.
   Batch random_batch(int64_t batch, int64_t length, uint64_t seed, int64_t step, const TensorOptions& options,
                      Where where = Where::current()) const;
+  // Rows [first_row, first_row + rows) of what random_batch draws: a batch in parts is the batch in one piece.
+  Batch random_rows(int64_t first_row, int64_t rows, int64_t length, uint64_t seed, int64_t step,
+                    const TensorOptions& options, Where where = Where::current()) const;
+  // For a training loop: `batches(...).next(step)` is random_batch of that step.
+  TokenBatches batches(int64_t batch, int64_t length, const TensorOptions& options, uint64_t seed = 7) const;
   // Windows number step * batch ... one after the other without overlap of targets; beyond the end all targets are
   // -100.
   Batch sequential_batch(int64_t batch, int64_t length, int64_t step, const TensorOptions& options,
@@ -42,11 +50,33 @@ class TokenData {
   int64_t num_sequential_batches(int64_t batch, int64_t length) const;
 
  private:
-  Batch record_batch(int64_t batch, int64_t length, bool random, uint64_t seed, int64_t step,
+  Batch record_batch(int64_t first_row, int64_t batch, int64_t length, bool random, uint64_t seed, int64_t step,
                      const TensorOptions& options, const Where& where) const;
   std::string path_, tokenizer_;
   DType dtype_ = kUInt8;
   int64_t offset_ = 0, begin_ = 0, end_ = 0, vocab_ = 0;
 };
+
+// Batches of one kind, a function of the step.
+class TokenBatches {
+ public:
+  Batch next(int64_t step, Where where = Where::current()) const {
+    return data_.random_batch(batch_, length_, seed_, step, options_, where);
+  }
+
+ private:
+  friend class TokenData;
+  TokenBatches(TokenData data, int64_t batch, int64_t length, TensorOptions options, uint64_t seed)
+      : data_(std::move(data)), batch_(batch), length_(length), options_(std::move(options)), seed_(seed) {}
+  TokenData data_;
+  int64_t batch_, length_;
+  TensorOptions options_;
+  uint64_t seed_;
+};
+
+inline TokenBatches TokenData::batches(int64_t batch, int64_t length, const TensorOptions& options,
+                                       uint64_t seed) const {
+  return TokenBatches(*this, batch, length, options, seed);
+}
 
 }  // namespace dtorch

@@ -18,6 +18,11 @@ Tensor moved(const Tensor& x, const DeviceMesh& mesh, const Where& where) {
   return x.redistribute(Layout(mesh, x.placements(), x.ndim(), x.layout().shard_order()), where);
 }
 
+// A narrow model's loss isn't narrow: three digits of the sum of a batch's losses would be left.
+Tensor widened(const Tensor& logits, DType dtype, const Where& where) {
+  return logits.dtype() == dtype ? logits : logits.to(dtype, where);
+}
+
 Tensor plus(const Tensor& sum, const Tensor& more, const Where& where) {
   if (!more.defined()) return sum;
   return sum.defined() ? add(moved(sum, more.mesh(), where), more, where) : more;
@@ -159,7 +164,8 @@ Tensor Llama::forward(const Tensor& tokens, Where where) const {
 
 Tensor Llama::head_loss_sum(const Tensor& h, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
-  return cross_entropy(logits(h, where), targets, {.ignore_index = ignore_index, .reduction = Reduction::kSum}, where);
+  return cross_entropy(widened(logits(h, where), config_.dtype, where), moved(targets, h.mesh(), where),
+                       {.ignore_index = ignore_index, .reduction = Reduction::kSum}, where);
 }
 
 Llama::Losses Llama::losses(const Tensor& tokens, const Tensor& targets, int64_t ignore_index, Where where) const {
@@ -171,7 +177,9 @@ Llama::Losses Llama::losses(const Tensor& tokens, const Tensor& targets, int64_t
 Tensor Llama::loss(const Tensor& tokens, const Tensor& targets, int64_t ignore_index, Where where) const {
   SourceScope scope(where);
   const LlamaLayer::Result all = flow(tokens, where);
-  return plus(cross_entropy(logits(all.h, where), targets, {.ignore_index = ignore_index}, where), all.aux, where);
+  const Tensor wide = widened(logits(all.h, where), config_.dtype, where);
+  return plus(cross_entropy(wide, moved(targets, wide.mesh(), where), {.ignore_index = ignore_index}, where), all.aux,
+              where);
 }
 
 std::vector<PipelineChunk> Llama::pipeline_chunks(const std::vector<Tensor>& targets, double share, double aux_share,

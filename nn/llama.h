@@ -42,8 +42,8 @@ class Llama : public Module {
   // tokens [B, T] (int64), on the mesh of the first stage -> logits [B, T, V], Shard(2) on tp, on that of the last.
   Tensor forward(const Tensor& tokens, Where where = Where::current()) const;
   Tensor operator()(const Tensor& tokens, Where where = Where::current()) const { return forward(tokens, where); }
-  // Mean cross entropy over the targets that aren't ignore_index, plus what routing adds. targets on the mesh of the
-  // last stage.
+  // Mean cross entropy over the targets that aren't ignore_index, plus what routing adds. targets come to the mesh of
+  // the last stage.
   Tensor loss(const Tensor& tokens, const Tensor& targets, int64_t ignore_index = -100,
               Where where = Where::current()) const;
   struct Losses {

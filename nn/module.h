@@ -97,6 +97,11 @@ class Module {
   // Redistributes every parameter; `placements` of a parameter by its name.
   void to(const DeviceMesh& mesh, const std::function<Placements(const std::string&, const Parameter&)>& placements,
           Where where = Where::current());
+  // The same placements for every parameter.
+  void to(const DeviceMesh& mesh, const Placements& placements, Where where = Where::current()) {
+    const auto same = [&](const std::string&, const Parameter&) { return placements; };
+    to(mesh, same, where);
+  }
   int64_t num_parameters() const;  // elements
 
  protected:

@@ -1,5 +1,7 @@
 #include "apps/common/command_line.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -47,11 +49,20 @@ void CommandLine::parse(int argc, char** argv) {
 
 std::string CommandLine::help() const {
   std::ostringstream out;
-  out << "usage: " << usage_ << "\n"
-      << about_ << "\n\n"
-      << options_ << "\nOptions of every DTorch program:\n"
-      << format_runtime_options();
-  return out.str();
+  out << "usage: " << usage_ << "\n" << about_ << "\n\n" << options_ << "\n" << format_runtime_options();
+  // Boost leaves a blank where it breaks a line.
+  std::istringstream lines(out.str());
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+po::typed_value<double>* real_option(double& at) {
+  // The shortest text that reads back as the same number: 0.1, not 0.10000000000000001.
+  return po::value(&at)->default_value(at, fmt::format("{}", at))->value_name("X");
 }
 
 }  // namespace dtorch::app

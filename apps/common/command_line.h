@@ -25,4 +25,7 @@ class CommandLine {
   boost::program_options::variables_map values_;
 };
 
+// An option of a number with a fraction; `at` holds the default.
+boost::program_options::typed_value<double>* real_option(double& at);
+
 }  // namespace dtorch::app

@@ -6,26 +6,36 @@ namespace dtorch::app {
 
 namespace po = boost::program_options;
 
-void LayoutOptions::add_to(CommandLine& command) {
-  auto integer = [](int64_t& at) { return po::value(&at)->default_value(at)->value_name("N"); };
+namespace {
+
+po::typed_value<int64_t>* integer(int64_t& at) { return po::value(&at)->default_value(at)->value_name("N"); }
+
+}  // namespace
+
+void LayoutOptions::add_axes_to(CommandLine& command) {
   auto add = command.options().add_options();
   add("dp", integer(dp), "data parallel: the batch is split over N devices (0: what the other axes leave)");
-  add("zero", integer(zero),
-      "ZeRO stage 0 to 3: parameters and optimizer state are stored split over dp, and gathered once a step (1, 2) or "
-      "for each use (3)");
   add("tp", integer(tp),
       "tensor parallel: heads, FFN and vocabulary are split over N devices (0: what the other axes leave when --dp is "
       "given, else 1)");
   add("sp", po::bool_switch(&sp), "sequence parallel: between layers the sequence is split over tp");
   add("pp", integer(pp), "pipeline parallel: stages of layers on N groups of devices");
-  add("schedule", po::value(&schedule)->default_value(schedule)->value_name("NAME"),
-      "order of a pipeline's micro-batches: gpipe, 1f1b or interleaved");
-  add("virtual-stages", integer(virtual_stages), "chunks of layers a stage, for --schedule interleaved");
   add("cp-ulysses", integer(cp_ulysses), "context parallel: the sequence is split over N devices that exchange heads");
   add("cp-ring", integer(cp_ring),
       "context parallel: the sequence is split over N devices that pass on keys and values");
   add("ep", integer(ep), "expert parallel: experts are split over N devices, which also split the batch");
+}
+
+void LayoutOptions::add_to(CommandLine& command) {
+  add_axes_to(command);
+  auto add = command.options().add_options();
+  add("zero", integer(zero),
+      "ZeRO stage 0 to 3: parameters and optimizer state are stored split over dp, and gathered once a step (1, 2) or "
+      "for each use (3)");
   add("micro-batches", integer(micro_batches), "parts of a batch that go through the model one after the other");
+  add("schedule", po::value(&schedule)->default_value(schedule)->value_name("NAME"),
+      "order of a pipeline's micro-batches: gpipe, 1f1b or interleaved");
+  add("virtual-stages", integer(virtual_stages), "chunks of layers a stage, for --schedule interleaved");
   add("recompute", po::bool_switch(&recompute),
       "compute layers again in backward instead of keeping their inner values");
 }

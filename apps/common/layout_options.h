@@ -17,7 +17,8 @@ struct LayoutOptions {
   int64_t zero = 0, pp = 1, virtual_stages = 1, cp_ulysses = 1, cp_ring = 1, ep = 1, micro_batches = 1;
   bool sp = false, recompute = false;
   std::string schedule = "1f1b";
-  void add_to(CommandLine& command);
+  void add_to(CommandLine& command);       // all of them
+  void add_axes_to(CommandLine& command);  // without those that only training has
 };
 
 struct ModelLayout {

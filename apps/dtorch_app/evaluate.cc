@@ -30,7 +30,7 @@ CommandLine command_line(Options& options) {
   add("tokens", po::value(&options.tokens)->default_value(options.tokens)->value_name("N"),
       "tokens from the start of the text, in one piece (0: all, but at most the model's context)");
   add("top", po::value(&options.top)->default_value(options.top)->value_name("N"), "likeliest tokens to print");
-  options.layout.add_to(command);
+  options.layout.add_axes_to(command);
   return command;
 }
 

@@ -30,14 +30,14 @@ CommandLine command_line(Options& options) {
       "text to continue; given several times: a batch, printed when all have ended");
   add("tokens", po::value(&options.tokens)->default_value(options.tokens)->value_name("N"),
       "tokens to generate at most");
-  add("temperature", po::value(&options.temperature)->default_value(options.temperature)->value_name("X"),
+  add("temperature", real_option(options.temperature),
       "0: always the likeliest token; 1: the model's own distribution");
   add("top-k", po::value(&options.top_k)->default_value(options.top_k)->value_name("N"),
       "choose among the N likeliest tokens (0: all)");
-  add("top-p", po::value(&options.top_p)->default_value(options.top_p)->value_name("X"),
+  add("top-p", real_option(options.top_p),
       "choose among the likeliest tokens that together have at least this probability");
   add("seed", po::value(&options.seed)->default_value(options.seed)->value_name("N"), "seed of the choices");
-  options.layout.add_to(command);
+  options.layout.add_axes_to(command);
   return command;
 }
 

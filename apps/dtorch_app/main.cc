@@ -61,9 +61,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--help") {
       const dtorch::app::Command* command = dtorch::app::find(argv[1]);
-      std::cout << (command ? command->help()
-                            : dtorch::app::overview() + "\nOptions of every DTorch program:\n" +
-                                  dtorch::format_runtime_options());
+      std::cout << (command ? command->help() : dtorch::app::overview() + "\n" + dtorch::format_runtime_options());
       return 0;
     }
   }

@@ -108,8 +108,8 @@ void Trainer::record_step(int64_t step) {
     std::vector<Tensor> inputs, targets;
     for (int64_t part = round * layout_.micro_batches; part < (round + 1) * layout_.micro_batches; ++part) {
       const Batch batch = batch_of([&](const TensorOptions& on) {
-        return training_.random_batch(rows, options_.length, static_cast<uint64_t>(options_.seed), step * parts + part,
-                                      on);
+        return training_.random_rows(part * rows, rows, options_.length, static_cast<uint64_t>(options_.seed), step,
+                                     on);
       });
       inputs.push_back(batch.inputs);
       targets.push_back(batch.targets);

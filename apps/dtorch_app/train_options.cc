@@ -10,7 +10,6 @@ CommandLine TrainOptions::command_line() {
   CommandLine command("dtorch_app train --data FILE.h5 [options]",
                       "Trains a Llama on a token file made by `dtorch_app prepare`.");
   auto integer = [](int64_t& at) { return po::value(&at)->default_value(at)->value_name("N"); };
-  auto real = [](double& at) { return po::value(&at)->default_value(at)->value_name("X"); };
   auto text = [](std::string& at, const char* name) { return po::value(&at)->default_value(at)->value_name(name); };
   auto add = command.options().add_options();
   add("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
@@ -23,11 +22,11 @@ CommandLine TrainOptions::command_line() {
   add("ffn", integer(model.ffn = 0), "inner width of the feed-forward part (0: 8/3 dim)");
   add("experts", integer(model.experts = 0), "experts of the feed-forward part (0: dense)");
   add("top-k-experts", integer(model.top_k), "experts that a token is computed by");
-  add("aux-coef", real(model.aux_coef = 0.01), "weight of the experts' load-balancing loss");
-  add("z-coef", real(model.z_coef), "weight of the router's z loss");
-  add("capacity-factor", real(model.capacity_factor),
+  add("aux-coef", real_option(model.aux_coef = 0.01), "weight of the experts' load-balancing loss");
+  add("z-coef", real_option(model.z_coef), "weight of the router's z loss");
+  add("capacity-factor", real_option(model.capacity_factor),
       "tokens an expert takes at most, as a multiple of its fair share; the others are dropped (0: no limit)");
-  add("rope-theta", real(model.rope_theta), "base of the rotary embedding");
+  add("rope-theta", real_option(model.rope_theta), "base of the rotary embedding");
   add("tied", po::bool_switch(&model.tied), "the output head is the embedding");
   add("dtype", text(dtype, "TYPE"),
       "float32, float64, or bfloat16: computed in it, with float32 parameters, sums and optimizer state");
@@ -35,16 +34,17 @@ CommandLine TrainOptions::command_line() {
   add("batch", integer(batch), "sequences a step, over all devices");
   add("accumulate", integer(accumulate), "parts a step's batch is computed in, one after the other");
   add("steps", integer(steps), "optimizer steps in total");
-  add("lr", real(lr), "peak learning rate of AdamW");
+  add("lr", real_option(lr), "peak learning rate of AdamW");
   add("warmup", integer(warmup), "steps of linear warm-up");
   add("lr-schedule", text(schedule, "NAME"), "of the learning rate: constant, linear or cosine");
-  add("final-lr-ratio", real(final_lr_ratio), "learning rate at the end, as a share of the peak");
-  add("beta1", real(beta1), "AdamW: decay of the first moment");
-  add("beta2", real(beta2), "AdamW: decay of the second moment");
-  add("weight-decay", real(weight_decay), "AdamW: decoupled weight decay");
-  add("clip", real(clip), "largest global 2-norm of the gradients");
+  add("final-lr-ratio", real_option(final_lr_ratio), "learning rate at the end, as a share of the peak");
+  add("beta1", real_option(beta1), "AdamW: decay of the first moment");
+  add("beta2", real_option(beta2), "AdamW: decay of the second moment");
+  add("weight-decay", real_option(weight_decay), "AdamW: decoupled weight decay");
+  add("clip", real_option(clip), "largest global 2-norm of the gradients");
   add("seed", integer(seed), "seed of parameters and batches");
-  add("validation-share", real(validation_share), "last share of the data that is kept for validation (0: none)");
+  add("validation-share", real_option(validation_share),
+      "last share of the data that is kept for validation (0: none)");
   add("validate-every", integer(validate_every), "steps between validations (0: at the end only)");
   add("validation-batches", integer(validation_batches), "batches of a validation (0: all)");
   add("checkpoint-dir", text(checkpoint_dir, "DIR"), "where checkpoints go (none: nothing is saved)");
@@ -68,6 +68,10 @@ void TrainOptions::check() const {
   need(validation_share >= 0 && validation_share < 1, "--validation-share must be at least 0 and below 1");
   need(log_every > 0, "--log-every must be positive");
   need(lr > 0 && clip > 0, "--lr and --clip must be positive");
+  need(warmup >= 0 && weight_decay >= 0, "--warmup and --weight-decay must not be negative");
+  need(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "--beta1 and --beta2 must be at least 0 and below 1");
+  need(validate_every >= 0 && validation_batches >= 0 && save_every >= 0 && keep_last >= 0,
+       "--validate-every, --validation-batches, --save-every and --keep-last must not be negative");
   need(!resume || !checkpoint_dir.empty(), "--resume needs --checkpoint-dir");
   need(save_every == 0 || !checkpoint_dir.empty(), "--save-every needs --checkpoint-dir");
   (void)optim::Schedule::kind_from_name(schedule);

@@ -54,7 +54,7 @@ TEST_F(Checkpoints, LoadBitwiseOnAnotherLayoutWithOptimizerStepAndRandomState) {
   optim::AdamW optimizer(saved.parameters());
   step(saved, optimizer);
   const fs::path path =
-      checkpoint::save(folder_, {.model = saved, .optimizer = &optimizer, .step = 17, .config = "{\"a\":1}"});
+      checkpoint::save(folder_, {.model = saved, .optimizer = optimizer, .step = 17, .config = "{\"a\":1}"});
   EXPECT_EQ(path.filename(), "step-000017");
   const HostTensor next_random = randn({3}).to_host();
 
@@ -132,6 +132,12 @@ TEST_F(Checkpoints, TokenDataGivesTheSameBatchesOnAnyLayout) {
     EXPECT_EQ(check_tensor(other.inputs, one.inputs.to_host()), "");
     EXPECT_EQ(check_tensor(other.targets, one.targets.to_host()), "");
   }
+  // In parts as in one piece, and as a loop's batches.
+  const Batch part = data.random_rows(3, 2, 8, 3, 4, {.mesh = mesh, .placements = {Shard(0), Replicate()}});
+  EXPECT_EQ(check_tensor(part.inputs, one.inputs.slice(0, 3, 5).to_host()), "");
+  EXPECT_EQ(check_tensor(part.targets, one.targets.slice(0, 3, 5).to_host()), "");
+  EXPECT_EQ(check_tensor(data.batches(5, 8, {}, 3).next(4).inputs, one.inputs.to_host()), "");
+  EXPECT_THROW(data.random_rows(-1, 2, 8, 3, 4, {}), UserError);
   // 56 targets are 7 windows of 8; the eighth window of two batches of four has none.
   EXPECT_EQ(data.num_sequential_batches(4, 8), 2);
   EXPECT_EQ(count_valid(data.sequential_batch(4, 8, 0, {}).targets).item<int64_t>(), 32);
