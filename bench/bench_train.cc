@@ -2,8 +2,9 @@
 // it with PyTorch:
 //   bench_train --devices 2 --serve WEIGHTS [--zero]
 // writes the weights it starts from, says "ready", and for every line N on standard input trains N steps and answers
-// with seconds and the last loss. --zero: ZeRO stage 3.
+// with seconds, seconds of all its threads on a core, and the last loss. --zero: ZeRO stage 3.
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -39,11 +40,12 @@ class Trainer {
   }
 
   struct Result {
-    double seconds = 0;
+    double seconds = 0, cpu_seconds = 0;
     float loss = 0;
   };
   Result steps(int64_t count) {
     const auto start = std::chrono::steady_clock::now();
+    const std::clock_t cpu_start = std::clock();
     Tensor loss;
     for (int64_t i = 0; i < count; ++i, ++done_) {
       loss = model_.loss(batch(0), batch(1));
@@ -53,7 +55,8 @@ class Trainer {
     }
     const float last = loss.item<float>();
     client_.synchronize();
-    return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), last};
+    return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+            static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC, last};
   }
 
  private:
@@ -79,7 +82,7 @@ void serve(Trainer& trainer, const std::string& weights) {
   std::cout << "ready" << std::endl;
   for (int64_t count = 0; std::cin >> count;) {
     const Trainer::Result result = trainer.steps(count);
-    std::cout << result.seconds << ' ' << result.loss << std::endl;
+    std::cout << result.seconds << ' ' << result.cpu_seconds << ' ' << result.loss << std::endl;
   }
 }
 

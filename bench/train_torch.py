@@ -5,7 +5,7 @@
   train_torch.py peak            seconds that at::mm takes for the products of one step, two threads
 
 WEIGHTS is what `bench_train --serve WEIGHTS` wrote. Says "ready", then for every line N on standard input trains N steps
-and answers with seconds and the last loss.
+and answers with seconds, seconds of all its threads on a core, and the last loss.
 """
 import sys
 import time
@@ -99,7 +99,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
 
     def steps(self, count):
-        start = time.monotonic()
+        start, cpu_start = time.monotonic(), time.process_time()
         for _ in range(count):
             tokens, targets = batch(self.done, self.rows)
             loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
@@ -107,7 +107,7 @@ class Trainer:
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.done += 1
-        return time.monotonic() - start, loss.detach()
+        return time.monotonic() - start, time.process_time() - cpu_start, loss.detach()
 
 
 def one(path):
@@ -117,8 +117,8 @@ def one(path):
     trainer = Trainer(model, range(BATCH))
     print("ready", flush=True)
     for line in sys.stdin:
-        seconds, loss = trainer.steps(int(line))
-        print(seconds, loss.item(), flush=True)
+        seconds, cpu_seconds, loss = trainer.steps(int(line))
+        print(seconds, cpu_seconds, loss.item(), flush=True)
 
 
 def fsdp2_rank(rank, path, port, count):
@@ -143,10 +143,11 @@ def fsdp2_rank(rank, path, port, count):
         steps = count.get()
         if steps == 0:
             break
-        seconds, loss = trainer.steps(steps)
-        dist.all_reduce(loss)
+        seconds, cpu_seconds, loss = trainer.steps(steps)
+        sums = torch.tensor([cpu_seconds, loss.item() / 2], dtype=torch.float64)
+        dist.all_reduce(sums)
         if rank == 0:
-            print(seconds, loss.item() / 2, flush=True)
+            print(seconds, *sums.tolist(), flush=True)
     dist.destroy_process_group()
 
 

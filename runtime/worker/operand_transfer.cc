@@ -1,6 +1,4 @@
 // OperandTransfer (piece_run.h): between the streams of this node and the comm thread.
-#include <utility>
-
 #include "runtime/worker/piece_run.h"
 
 namespace dtorch {
