@@ -287,11 +287,8 @@ std::vector<Sample> samples() {
            .inputs = {{{2, 4, 3}, kFloat64}, grid},
            .call = call(Reduction::kSum, -100)},
           {.name = "rows, weight", .inputs = {{{5, 3}, kFloat64}, ids, weight}, .call = call(Reduction::kNone, 2)},
-          {.name = "a batch of one",
-           .inputs = {{{1, 3}}, {{1}, kInt64, SampleFill::kIndices, 3, false}},
-           .call = call(Reduction::kMean, -100)},
           {.name = "one row",
-           .inputs = {{{3}}, {{}, kInt64, SampleFill::kIndices, 3, false}},
+           .inputs = {{{1, 3}}, {{1}, kInt64, SampleFill::kIndices, 3, false}},
            .call = call(Reduction::kMean, -100)}};
 }
 
