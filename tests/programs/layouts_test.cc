@@ -27,22 +27,23 @@ class Layouts : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   // Losses of 50 steps.
-  std::vector<double> train(int np, int dp, int tp) const {
+  std::vector<double> train(int np, int dp, int tp, const std::vector<std::string>& more = {}) const {
     const std::string metrics = folder_ + "/metrics.jsonl";
-    const ProgramResult result = run_program({"dtorch_app", "train",
-                                              "--data",     folder_ + "/text.h5",
-                                              "--devices",  std::to_string(dp * tp),
-                                              "--dp",       std::to_string(dp),
-                                              "--tp",       std::to_string(tp),
-                                              "--dim",      "48",
-                                              "--layers",   "2",
-                                              "--heads",    "6",
-                                              "--kv-heads", "2",
-                                              "--length",   "32",
-                                              "--batch",    "6",
-                                              "--steps",    "50",
-                                              "--metrics",  metrics},
-                                             {.np = np});
+    std::vector<std::string> command = {"dtorch_app", "train",
+                                        "--data",     folder_ + "/text.h5",
+                                        "--devices",  std::to_string(dp * tp),
+                                        "--dp",       std::to_string(dp),
+                                        "--tp",       std::to_string(tp),
+                                        "--dim",      "48",
+                                        "--layers",   "2",
+                                        "--heads",    "6",
+                                        "--kv-heads", "2",
+                                        "--length",   "32",
+                                        "--batch",    "6",
+                                        "--steps",    "50",
+                                        "--metrics",  metrics};
+    command.insert(command.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(command, {.np = np});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output.find('\r'), std::string::npos) << "plain lines where the output is no terminal";
     std::vector<double> losses;
@@ -72,6 +73,24 @@ TEST_F(Layouts, LayoutsAgreeUpToTheOrderOfSums) {
       EXPECT_NEAR(other[step], one[step], tolerance * one[step]) << "step " << step << ", dp " << dp << ", tp " << tp;
     }
   }
+}
+
+TEST_F(Layouts, ABatchInPartsTrainsAsTheBatchInOnePiece) {
+  const std::vector<double> one = train(0, 1, 1);
+  for (const char* option : {"--micro-batches", "--accumulate"}) {
+    const std::vector<double> parts = train(0, 1, 1, {option, "3"});
+    for (size_t step = 0; step < 8 && step < one.size() && step < parts.size(); ++step)
+      EXPECT_NEAR(parts[step], one[step], 1e-5 * one[step]) << option << " step " << step;
+  }
+}
+
+TEST_F(Layouts, ABFloat16ModelsLossHasMoreDigitsThanBFloat16) {
+  int finer = 0;
+  for (double loss : train(0, 1, 1, {"--dtype", "bfloat16"})) {
+    const double ulp = std::ldexp(1.0, std::ilogb(loss) - 7);  // bfloat16 has 8 significant bits
+    finer += std::fmod(loss, ulp) != 0;
+  }
+  EXPECT_GT(finer, 25) << "of 50 steps";
 }
 
 TEST_F(Layouts, ACheckpointOfOneLayoutContinuesOnAnother) {
