@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/file.h"
 #include "io/gguf.h"
@@ -49,7 +50,42 @@ std::map<std::string, std::string> names_of(const nn::LlamaConfig& config, bool 
   return names;
 }
 
+[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
+  throw UserError("'" + path.string() + "' has " + what + ", which a Llama here doesn't have");
+}
+
+// What the model would leave out changes its results: a file with tensors of no parameter is refused.
+template <class Tensors>
+void need_known_tensors(const fs::path& path, const Tensors& in_file, const std::map<std::string, std::string>& names,
+                        bool (*is_needless)(const std::string&)) {
+  std::set<std::string> known;
+  for (const auto& [ours, theirs] : names) known.insert(theirs);
+  for (const auto& [name, entry] : in_file) {
+    if (!known.contains(name) && !is_needless(name)) refuse(path, "a tensor '" + name + "'");
+  }
+}
+
+// Before names are made for each layer: a file can claim any number.
+void need_tensors_for(const fs::path& path, int64_t layers, size_t num_tensors) {
+  if (layers < 0 || static_cast<uint64_t>(layers) > num_tensors) {
+    throw DecodeError("'" + path.string() + "' claims " + std::to_string(layers) + " layers and has " +
+                      std::to_string(num_tensors) + " tensors");
+  }
+}
+
 bool is_rotated(const std::string& name) { return name.ends_with(".wq") || name.ends_with(".wk"); }
+
+// Variants of attention that the architecture's name doesn't tell.
+void need_plain_attention(const gguf::File& file, int64_t head_size) {
+  const std::string scaling = "llama.rope.scaling.type";
+  if (file.values().contains(scaling) && file.text(scaling) != "none")
+    refuse(file.path(), scaling + " \"" + file.text(scaling) + "\"");
+  for (const char* key : {"llama.rope.dimension_count", "llama.attention.key_length", "llama.attention.value_length"}) {
+    if (file.values().contains(key) && file.integer(key) != head_size)
+      refuse(file.path(),
+             key + (" " + std::to_string(file.integer(key))) + " with heads of " + std::to_string(head_size));
+  }
+}
 
 LlamaFile open_gguf(const fs::path& path) {
   const auto file = std::make_shared<const gguf::File>(gguf::open(path));
@@ -72,10 +108,13 @@ LlamaFile open_gguf(const fs::path& path) {
     throw KeyError("'" + path.string() + "' has no tensor 'token_embd.weight' with two dims");
   c.vocab = embed->second.shape[0];
   c = c.resolved();
+  need_plain_attention(*file, c.dim / c.heads);
+  need_tensors_for(path, c.layers, file->entries().size());
   out.context_length = file->integer("llama.context_length");
   out.tokenizer = file->values().contains("tokenizer.ggml.tokens") ? path.string() : "";
 
   const auto names = std::make_shared<const std::map<std::string, std::string>>(names_of(c, true));
+  need_known_tensors(path, file->entries(), *names, [](const std::string&) { return false; });
   for (const auto& [ours, theirs] : *names) {
     if (file->entries().contains(theirs)) out.source.names.push_back(ours);
   }
@@ -98,10 +137,15 @@ std::map<std::string, std::shared_ptr<const safetensors::File>> tensors_in(const
   if (!fs::is_directory(path)) {
     add(path);
   } else if (fs::exists(path / "model.safetensors.index.json")) {
-    const auto index = nlohmann::json::parse(read_file(path / "model.safetensors.index.json"));
-    std::map<std::string, bool> files;
-    for (const auto& [name, file] : index.at("weight_map").items()) files[file.get<std::string>()] = true;
-    for (const auto& [file, unused] : files) {
+    const fs::path index = path / "model.safetensors.index.json";
+    std::set<std::string> files;
+    try {
+      const auto json = nlohmann::json::parse(read_file(index));
+      for (const auto& [name, file] : json.at("weight_map").items()) files.insert(file.get<std::string>());
+    } catch (const nlohmann::json::exception& error) {
+      throw DecodeError("'" + index.string() + "' isn't an index of safetensors: " + error.what());
+    }
+    for (const std::string& file : files) {
       if (file.find('/') != std::string::npos) throw DecodeError("a file name with '/' in the index");
       add(path / file);
     }
@@ -109,6 +153,26 @@ std::map<std::string, std::shared_ptr<const safetensors::File>> tensors_in(const
     add(path / "model.safetensors");
   }
   return all;
+}
+
+// Variants that "model_type": "llama" doesn't tell. rope_theta stands alone or, in newer files, among rope_parameters.
+void read_variant(const fs::path& path, const nlohmann::json& json, nn::LlamaConfig& config) {
+  const auto need_text = [&](const nlohmann::json& in, const char* key, const char* allowed) {
+    const std::string value = in.value(key, std::string(allowed));
+    if (value != allowed) refuse(path, key + (" \"" + value + "\""));
+  };
+  need_text(json, "model_type", "llama");
+  need_text(json, "hidden_act", "silu");
+  config.rope_theta = json.value("rope_theta", 10000.0);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = json.find(key);
+    if (rope == json.end() || rope->is_null()) continue;
+    need_text(*rope, rope->contains("type") ? "type" : "rope_type", "default");
+    config.rope_theta = rope->value("rope_theta", config.rope_theta);
+  }
+  const auto head_size = json.find("head_dim");
+  if (head_size != json.end() && !head_size->is_null() && head_size->get<int64_t>() * config.heads != config.dim)
+    refuse(path, "head_dim " + head_size->dump() + " with heads of " + std::to_string(config.dim / config.heads));
 }
 
 LlamaFile open_hugging_face(const fs::path& path) {
@@ -123,17 +187,22 @@ LlamaFile open_hugging_face(const fs::path& path) {
     c.kv_heads = json.value("num_key_value_heads", c.heads);
     c.ffn = json.at("intermediate_size");
     c.vocab = json.at("vocab_size");
-    c.rope_theta = json.value("rope_theta", 10000.0);
     c.norm_eps = json.at("rms_norm_eps");
     c.tied = json.value("tie_word_embeddings", false);
     out.context_length = json.value("max_position_embeddings", int64_t{2048});
+    c = c.resolved();
+    read_variant(folder / "config.json", json, c);
   } catch (const nlohmann::json::exception& error) {
     throw DecodeError("'" + (folder / "config.json").string() + "' doesn't describe a Llama: " + error.what());
   }
-  c = c.resolved();
   const auto tensors =
       std::make_shared<const std::map<std::string, std::shared_ptr<const safetensors::File>>>(tensors_in(path));
+  need_tensors_for(path, c.layers, tensors->size());
   const auto names = std::make_shared<const std::map<std::string, std::string>>(names_of(c, false));
+  need_known_tensors(path, *tensors, *names, [](const std::string& name) {
+    // Tables that follow from the config; the embedding once more.
+    return name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight";
+  });
   for (const auto& [ours, theirs] : *names) {
     if (tensors->contains(theirs)) out.source.names.push_back(ours);
   }

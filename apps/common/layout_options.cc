@@ -1,5 +1,6 @@
 #include "apps/common/layout_options.h"
 
+#include <initializer_list>
 #include <string>
 
 namespace dtorch::app {
@@ -66,6 +67,16 @@ std::string divisors_text(int64_t n) {
   return text;
 }
 
+// What sizes, all positive, multiply to, or most + 1 when that is more.
+int64_t product_up_to(int64_t most, std::initializer_list<int64_t> sizes) {
+  int64_t product = 1;
+  for (int64_t size : sizes) {
+    if (product > most / size) return most + 1;
+    product *= size;
+  }
+  return product;
+}
+
 void need(bool ok, const std::string& what) {
   if (!ok) throw UserError(what);
 }
@@ -77,8 +88,8 @@ void check_model(const LayoutOptions& options, int64_t tp, const nn::LlamaConfig
   need(
       options.ep <= std::max<int64_t>(1, model.experts),
       "--ep " + std::to_string(options.ep) + " is more than the model's " + std::to_string(model.experts) + " experts");
-  const int64_t chunks = options.pp * options.virtual_stages;
-  need(chunks <= std::max<int64_t>(1, model.layers),
+  const int64_t most_chunks = std::max<int64_t>(1, model.layers);
+  need(product_up_to(most_chunks, {options.pp, options.virtual_stages}) <= most_chunks,
        "--pp " + std::to_string(options.pp) + " x --virtual-stages " + std::to_string(options.virtual_stages) +
            " is more than the model's " + std::to_string(model.layers) + " layers");
   need(tp * options.cp_ulysses <= model.heads, "--cp-ulysses " + std::to_string(options.cp_ulysses) + " x --tp " +
@@ -98,18 +109,18 @@ ModelLayout make_layout(const LayoutOptions& options, int64_t num_devices, const
   const nn::PipelineSchedule schedule = nn::pipeline_schedule_from_name(options.schedule);
   need(options.virtual_stages == 1 || schedule == nn::PipelineSchedule::kInterleaved,
        "--virtual-stages needs --schedule interleaved");
-  const int64_t others = options.pp * options.cp_ulysses * options.cp_ring * options.ep;
+  const int64_t others = product_up_to(num_devices, {options.pp, options.cp_ulysses, options.cp_ring, options.ep});
   int64_t dp = options.dp, tp = options.tp;
   if (dp == 0 && tp == 0) tp = 1;
-  if (dp == 0) dp = std::max<int64_t>(1, num_devices / (tp * others));
-  if (tp == 0) tp = std::max<int64_t>(1, num_devices / (dp * others));
+  if (dp == 0) dp = std::max<int64_t>(1, num_devices / product_up_to(num_devices, {tp, others}));
+  if (tp == 0) tp = std::max<int64_t>(1, num_devices / product_up_to(num_devices, {dp, others}));
   const std::vector<Axis> axes = {{"pp", "--pp", options.pp, {}},
                                   {"dp", "--dp", dp, 0},
                                   {"ep", "--ep", options.ep, 0},
                                   {"ulysses_cp", "--cp-ulysses", options.cp_ulysses, 1},
                                   {"ring_cp", "--cp-ring", options.cp_ring, 1},
                                   {"tp", "--tp", tp, {}}};
-  need(dp * tp * others == num_devices,
+  need(product_up_to(num_devices, {dp, tp, others}) == num_devices,
        product_text(axes) + " isn't the job's " + std::to_string(num_devices) +
            " devices (--devices); the axes must multiply to it: each one divides it, legal are " +
            divisors_text(num_devices));

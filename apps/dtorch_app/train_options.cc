@@ -63,8 +63,9 @@ void TrainOptions::check() const {
   };
   need(dtype == "float32" || dtype == "float64" || dtype == "bfloat16", "--dtype must be float32, float64 or bfloat16");
   need(length > 0 && batch > 0 && steps >= 0, "--length and --batch must be positive, --steps not negative");
-  need(accumulate > 0 && batch % (accumulate * std::max<int64_t>(1, layout.micro_batches)) == 0,
-       "--accumulate x --micro-batches must divide --batch");
+  need(
+      accumulate > 0 && batch % accumulate == 0 && batch / accumulate % std::max<int64_t>(1, layout.micro_batches) == 0,
+      "--accumulate x --micro-batches must divide --batch");
   need(validation_share >= 0 && validation_share < 1, "--validation-share must be at least 0 and below 1");
   need(log_every > 0, "--log-every must be positive");
   need(lr > 0 && clip > 0, "--lr and --clip must be positive");

@@ -1,10 +1,8 @@
 // nll_loss(input [N, C, d...] of log-probabilities, target [N, d...][, weight [C]]): -input[target] weight[target] of
 // each row, 0 where the target is ignore_index. Rows may be sharded on any dim. Sharding C: each device picks the
-// targets of its own classes, the others give 0, so that the rows are Partial(sum) and then combined. Linear in input
-// and in weight. Sum and mean of a whole C: one kernel gives the sum and the total weight as LibTorch adds them up; of
-// a sharded C: the picked rows and weights are summed where they are, and only the sums travel. Gradient of input:
-// -weight[target] times the row's g at the target, 0 elsewhere, in input's layout; linear in g. targets and weight get
-// none.
+// targets of its own classes, so that the rows are Partial(sum) and then combined. Linear in input and in weight. Sum
+// and mean of a whole C: one kernel adds up as LibTorch does; of a sharded C: picked rows and weights are summed where
+// they are. Gradient of input alone: -weight[target] times the row's g at the target, 0 elsewhere; linear in g.
 #include <algorithm>
 
 #include "ops/loss/operators.h"

@@ -9,6 +9,7 @@
 #include "ops/nn/attention.h"
 #include "ops/nn/attention_masked.h"
 #include "ops/nn/context_parallel.h"
+#include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -250,8 +251,18 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     scale = 1.0 / std::sqrt(static_cast<double>(q.shape().back()));
   }
   if (options.attn_mask.defined() || options.dropout_p != 0) return masked_attention(q, k, v, options, scale, where);
-  if (is_context_parallel(q)) return context_parallel_attention(q, k, v, options.is_causal, scale, where);
   const AttentionAttrs attributes{options.is_causal, scale};
+  if (is_context_parallel(q, k, v)) {
+    const TensorMeta* const inputs[] = {&q.meta(), &k.meta(), &v.meta()};
+    try {
+      check_operands({sdpa_op.name, inputs, &attributes}, 0);
+    } catch (const ShapeError& error) {
+      throw at_line(error, where);
+    } catch (const DTypeError& error) {
+      throw at_line(error, where);
+    }
+    return context_parallel_attention(q, k, v, options.is_causal, scale, where);
+  }
   return record_many<2>(sdpa_op, attributes, {&q, &k, &v}, where)[0];
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "ops/math/functions.h"
 #include "ops/move/combine.h"
@@ -67,6 +68,24 @@ Placements gradient_placements(const Tensor& q, const Tensor& k) {
     if (q.placements()[axis].is_shard(kHeadDim) && placements[axis].is_replicate()) placements[axis] = Partial();
   }
   return placements;
+}
+
+// How keys and values must lie for a ring over `ring`: on the other axes split as the queries are. Nothing where one of
+// the three would have to be moved for that, or is pending: the steps of a ring know no rules of placements.
+std::optional<Layout> key_layout(const Tensor& q, const Tensor& k, const Tensor& v, int64_t ring, bool same_groups) {
+  Placements target = k.placements();
+  for (int64_t axis = 0; axis < target.size(); ++axis) {
+    const Placement& of_q = q.placements()[axis];
+    Placement& needed = target[axis];
+    needed = axis == ring || of_q.is_shard(0) || (of_q.is_shard(kHeadDim) && same_groups) ? of_q : Replicate();
+    const bool known = of_q.is_replicate() || of_q.is_shard(0) || of_q.is_shard(kHeadDim) || axis == ring;
+    const auto fits = [&](const Tensor& x) {
+      const Placement& there = x.placements()[axis];
+      return axis == ring || there == needed || there.is_replicate();
+    };
+    if (!known || !fits(k) || !fits(v)) return {};
+  }
+  return Layout(q.mesh(), target, k.ndim(), q.layout().shard_order());
 }
 
 class Ring {
@@ -169,8 +188,8 @@ Tensor ring_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64_t
 
 }  // namespace
 
-bool is_context_parallel(const Tensor& q) {
-  if (q.ndim() != 4) return false;
+bool is_context_parallel(const Tensor& q, const Tensor& k, const Tensor& v) {
+  if (q.ndim() != 4 || !(k.mesh() == q.mesh()) || !(v.mesh() == q.mesh())) return false;
   const auto either = [](const std::string& name) { return is_ulysses(name) || is_ring(name); };
   return !sequence_axes(q, either).empty();
 }
@@ -195,14 +214,15 @@ Tensor context_parallel_attention(const Tensor& q_in, const Tensor& k_in, const 
   // Blocks of keys line up with blocks of queries only where both sequences are equally long.
   const bool lines_up = ring.size() == 1 && q.layout().axes_of_dim(kSequenceDim).size() == 1 &&
                         (!is_causal || k.shape()[kSequenceDim] == q.shape()[kSequenceDim]);
-  const Placement key_sequence = lines_up ? Shard(kSequenceDim) : Replicate();
-  k = with_placement(k, ring, key_sequence, where);
-  v = with_placement(v, ring, key_sequence, where);
+  const std::optional<Layout> keys = lines_up ? key_layout(q, k, v, ring[0], same_groups) : std::nullopt;
   Tensor out;
-  if (lines_up) {
-    out = ring_attention(q, k, v, ring[0], {is_causal, scale}, where);
+  if (keys) {
+    out = ring_attention(q, k.redistribute(*keys, where), v.redistribute(*keys, where), ring[0], {is_causal, scale},
+                         where);
   } else {
     q = with_placement(q, ring, Replicate(), where);
+    k = with_placement(k, ring, Replicate(), where);
+    v = with_placement(v, ring, Replicate(), where);
     out = scaled_dot_product_attention(q, k, v, {.is_causal = is_causal, .scale = scale}, where);
   }
   return out.redistribute(q_in.layout(), where);

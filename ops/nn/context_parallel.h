@@ -5,8 +5,9 @@
 
 namespace dtorch::nn_ops {
 
-// Whether a dim of q [B, H, T, D] that attention needs whole is split over an axis of such a name.
-bool is_context_parallel(const Tensor& q);
+// Whether a dim of q [B, H, T, D] that attention needs whole is split over an axis of such a name, of one mesh for all.
+bool is_context_parallel(const Tensor& q, const Tensor& k, const Tensor& v);
+// The operands' shapes and dtypes must have been checked.
 Tensor context_parallel_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal, double scale,
                                   const Where& where);
 

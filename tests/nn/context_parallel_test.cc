@@ -80,6 +80,67 @@ TEST_F(ContextParallelTest, SequencesOfDifferentLengths) {
   expect_same_as_one_device(layout, {2, 2}, 5, true, 8);
 }
 
+// On the axes beside the sequence's, and on them, queries, keys and values may each be placed otherwise: either the
+// result is that of one device or the call is refused.
+TEST_F(ContextParallelTest, KeysAndValuesThatArePlacedOtherwiseAreBroughtToTheQueriesOrRefused) {
+  const HostTensor values[] = {normal({2, 4, 5, 4}, kFloat64, 1), normal({2, 2, 5, 4}, kFloat64, 2),
+                               normal({2, 2, 5, 4}, kFloat64, 3)};
+  const Layout one = Layout::replicated(cpu_mesh({1}));
+  std::vector<Tensor> whole;
+  for (const HostTensor& value : values) whole.push_back(distribute(value, one).requires_grad_());
+  const HostTensor weights = normal({2, 4, 5, 4}, kFloat64, 4);
+  const auto attend = [&](const std::vector<Tensor>& in) {
+    const Tensor out = scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = true});
+    (out * distribute(weights, Layout::replicated(out.mesh()))).sum().backward();
+    return out.to_host();
+  };
+  const HostTensor want = attend(whole);
+  const DeviceMesh mesh = cpu_mesh({2, 2}, {"dp", "ring_cp"});
+  const Placement beside[] = {Replicate(), Shard(0), Shard(1), Partial()};
+  const Placement along[] = {Shard(2), Replicate(), Partial(), Shard(0)};
+  int64_t accepted = 0;
+  for (size_t combination = 0; combination < 64; ++combination) {
+    const size_t q = combination % 4, k = combination / 4 % 4, v = combination / 16;
+    const Placements placements[] = {
+        {beside[q], Shard(2)}, {beside[k], along[(q + v) % 4]}, {beside[v], along[(q + k) % 4]}};
+    std::vector<Tensor> in;
+    std::string trace;
+    for (size_t i = 0; i < 3; ++i) {
+      in.push_back(distribute(values[i], mesh, placements[i]).requires_grad_());
+      trace += in.back().layout().str() + " ";
+    }
+    SCOPED_TRACE(trace);
+    try {
+      EXPECT_EQ(difference(attend(in), want, 1e-12), "");
+      ++accepted;
+    } catch (const PlacementError&) {
+      continue;
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      if (!in[i].layout().has_partial()) EXPECT_EQ(in[i].grad().placements(), placements[i]);
+      EXPECT_EQ(difference(in[i].grad().to_host(), whole[i].grad().to_host(), 1e-12), "");
+    }
+  }
+  EXPECT_GE(accepted, 12);
+}
+
+TEST_F(ContextParallelTest, OperandsThatDoNotFitAreErrorsAtTheCall) {
+  const DeviceMesh mesh = cpu_mesh({2}, {"ring_cp"});
+  const auto of = [&](const Shape& shape, DType dtype, const Placements& placements) {
+    return distribute(normal(shape, dtype, 1), mesh, placements);
+  };
+  const Tensor q = of({2, 4, 6, 4}, kFloat32, {Shard(2)});
+  for (const Shape& shape : {Shape{2, 4, 6, 2}, Shape{3, 4, 6, 4}, Shape{2, 3, 6, 4}, Shape{2, 4, 6}, Shape{6}}) {
+    const Tensor k = of(shape, kFloat32, {Replicate()});
+    EXPECT_THROW(scaled_dot_product_attention(q, k, k), ShapeError) << shape;
+    EXPECT_THROW(scaled_dot_product_attention(q, q, k), ShapeError) << shape;
+  }
+  const Tensor wide = of({2, 4, 6, 4}, kFloat64, {Shard(2)});
+  EXPECT_THROW(scaled_dot_product_attention(q, wide, wide), DTypeError);
+  const Tensor elsewhere = distribute(normal({2, 4, 6, 4}, kFloat32, 1), cpu_mesh({1, 2}), {Replicate(), Replicate()});
+  EXPECT_THROW(scaled_dot_product_attention(q, elsewhere, elsewhere), MeshError);
+}
+
 TEST_F(ContextParallelTest, IsRefusedWhereImplicitRedistributionIsOff) {
   const Tensor q = distribute(normal({1, 2, 4, 2}, kFloat64, 1), Layout(cpu_mesh({2}, {"ring_cp"}), {Shard(2)}, 4));
   set_implicit_redistribution(false);

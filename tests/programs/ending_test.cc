@@ -121,6 +121,13 @@ TEST_F(Ending, AKilledRankEndsTheJobWithinTenSecondsWithTheCause) {
 }
 
 TEST_F(Ending, WrongInputIsOneSentenceAndExitCodeOne) {
+  // An option given twice is wrong by itself, so cases of a layout begin without one.
+  const auto with_layout = [&](std::vector<std::string> more) {
+    std::vector<std::string> command = {"dtorch_app", "train", "--data", folder_ + "/text.h5", "--devices", "4"};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const std::string two_to_32 = "4294967296";  // its square is 0 in 64 bits
   struct {
     std::vector<std::string> command;
     const char* says;
@@ -129,18 +136,16 @@ TEST_F(Ending, WrongInputIsOneSentenceAndExitCodeOne) {
       {{"dtorch_app", "train", "--data", folder_ + "/text.txt"}, "text.txt"},
       {train({"--stepz", "3"}), "did you mean --steps?"},
       {train({"--steps", "many"}), "steps"},
-      {train({"--dp", "3"}), "legal are dp x tp = 1x4, 2x2, 4x1"},
+      {with_layout({"--dp", "3", "--tp", "2"}), "legal are 1, 2, 4"},
+      {with_layout({"--pp", two_to_32, "--cp-ring", two_to_32}), "legal are 1, 2, 4"},
+      {with_layout({"--dp", two_to_32, "--tp", two_to_32}), "legal are 1, 2, 4"},
+      {with_layout({"--accumulate", two_to_32, "--micro-batches", two_to_32}), "must divide --batch"},
       {{"dtorch_app", "trian"}, "did you mean train?"},
       {{"dtorch_app", "generate", "--checkpoint", folder_, "--prompt", "x"}, "no complete checkpoint"},
   };
   for (const auto& wrong : cases) {
-    std::vector<std::string> command = wrong.command;
-    // An option given twice is wrong by itself; the case that changes --dp gives its own layout.
-    if (std::string(wrong.says).starts_with("legal")) {
-      command = {"dtorch_app", "train", "--data", folder_ + "/text.h5", "--devices", "4", "--dp", "3", "--tp", "2"};
-    }
     for (const int np : {0, 2}) {
-      const ProgramResult result = run_program(command, {.np = np, .timeout_s = 60});
+      const ProgramResult result = run_program(wrong.command, {.np = np, .timeout_s = 60});
       EXPECT_EQ(result.exit_code, 1) << wrong.says << result.errors;
       EXPECT_EQ(result.errors.find("error: "), result.errors.rfind("error: ")) << result.errors;
       EXPECT_NE(result.errors.find(wrong.says), std::string::npos) << result.errors;
