@@ -60,4 +60,18 @@ std::optional<Found> latest(const std::filesystem::path& directory);
 // RuntimeFault when there is no complete checkpoint or a file doesn't read.
 Found load(const std::filesystem::path& directory, Contents& contents, Where where = Where::current());
 
+// For people and scripts: these read on rank 0 alone and change nothing of the job. Each path is a checkpoint or a
+// directory with checkpoints (of which the newest complete one is taken).
+struct Listed {
+  std::filesystem::path path;
+  int64_t step = 0, bytes = 0, num_files = 0;
+  std::string problem;  // empty: complete
+};
+// All under `directory`, newest first, every byte checked. Throws RuntimeFault when there are none.
+std::vector<Listed> list(const std::filesystem::path& directory);
+// One line a tensor that one of them lacks or that differs in shape, dtype or any bit.
+std::vector<std::string> differences(const std::filesystem::path& a, const std::filesystem::path& b);
+// Writes the model's tensors under our names, without the optimizer's. Returns their number.
+int64_t export_safetensors(const std::filesystem::path& directory, const std::filesystem::path& out);
+
 }  // namespace dtorch::checkpoint

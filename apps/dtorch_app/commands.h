@@ -9,6 +9,7 @@ int run_prepare(Client& client, int argc, char** argv);
 int run_train(Client& client, int argc, char** argv);
 int run_generate(Client& client, int argc, char** argv);
 int run_evaluate(Client& client, int argc, char** argv);
+int run_checkpoint(Client& client, int argc, char** argv);
 int run_bench(Client& client, int argc, char** argv);
 
 std::string help_devices();
@@ -16,6 +17,7 @@ std::string help_prepare();
 std::string help_train();
 std::string help_generate();
 std::string help_evaluate();
+std::string help_checkpoint();
 std::string help_bench();
 
 }  // namespace dtorch::app

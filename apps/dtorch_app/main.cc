@@ -21,6 +21,7 @@ constexpr Command kCommands[] = {
     {"train", "train a Llama on a token file", run_train, help_train},
     {"generate", "continue prompts with a model", run_generate, help_generate},
     {"evaluate", "measure how well a model predicts a text", run_evaluate, help_evaluate},
+    {"checkpoint", "list, verify, compare and export checkpoints", run_checkpoint, help_checkpoint},
     {"bench", "measure this job: operators, matrix products, redistributions", run_bench, help_bench},
 };
 

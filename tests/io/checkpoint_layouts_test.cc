@@ -181,6 +181,27 @@ TEST_F(CheckpointLayouts, AByteThatChangesAnywhereInAPartIsFound) {
   EXPECT_NO_THROW(checkpoint::read_complete(path));
 }
 
+TEST_F(CheckpointLayouts, CanBeListedComparedAndExported) {
+  Parts model(choices()[1]);
+  checkpoint::save(folder_, {.model = model, .step = 1});
+  nn::Parameter& matrix = model.parameters.front();
+  matrix.set_value(matrix.value().detach() + 1);
+  checkpoint::save(folder_, {.model = model, .step = 2});
+  const auto listed = checkpoint::list(folder_);
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_EQ(listed[0].step, 2);
+  EXPECT_EQ(listed[0].num_files, 3);
+  EXPECT_EQ(listed[0].problem, "");
+  EXPECT_EQ(checkpoint::differences(folder_ / "step-000001", folder_),
+            std::vector<std::string>{"model/matrix: values differ"});
+  EXPECT_EQ(checkpoint::export_safetensors(folder_, folder_ / "out.safetensors"), 6);
+  const auto file = safetensors::open(folder_ / "out.safetensors");
+  EXPECT_EQ(file.entries().at("heads").shape, (Shape{12, 6}));
+  EXPECT_EQ(check_tensor(file.load("matrix", kFloat32, choices()[2].matrix), matrix.value().to_host(), 0), "");
+  EXPECT_EQ(check_tensor(file.load("bias", kBFloat16, choices()[2].bias), model.parameters[3].value().to_host(), 0),
+            "");
+}
+
 TEST_F(CheckpointLayouts, OnesOfTheFirstFormatStillLoad) {
   fs::create_directories(folder_ / "step-000009");
   const HostTensor values = HostTensor::of<float>({2}, {3, 4});
