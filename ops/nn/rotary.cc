@@ -2,6 +2,7 @@
 // global index in T. All dims but the last may be sharded; linear in x. Gradient: the rotation by the opposite angle.
 // scalars: [first_position].
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "ops/nn/operators.h"
@@ -56,18 +57,18 @@ template <class T>
 const Angles<T>& angles_of(int64_t first, int64_t positions, int64_t half, double theta) {
   thread_local Angles<T> last;
   if (last.first == first && last.positions == positions && last.half == half && last.theta == theta) return last;
-  last = {first, positions, half, theta, {}, {}};
-  last.cosines.resize(static_cast<size_t>(positions * half));
-  last.sines.resize(last.cosines.size());
+  Angles<T> made{first, positions, half, theta, {}, {}};
+  made.cosines.resize(static_cast<size_t>(positions * half));
+  made.sines.resize(made.cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(2 * half));
     for (int64_t p = 0; p < positions; ++p) {
       const double angle = static_cast<double>(first + p) * frequency;
-      last.cosines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::cos(angle));
-      last.sines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::sin(angle));
+      made.cosines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::cos(angle));
+      made.sines[static_cast<size_t>(p * half + i)] = static_cast<T>(std::sin(angle));
     }
   }
-  return last;
+  return last = std::move(made);
 }
 
 // One [positions, 2 half] plane; strides between positions. sign: of the sines.

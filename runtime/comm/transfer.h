@@ -86,7 +86,7 @@ class Transfer : public CommTask {
  protected:
   // True when every local source tensor has been computed (or has failed).
   virtual bool sources_ready() = 0;
-  // The value of a local source device; empty when it failed (then source_error says why).
+  // The value of a local source device, asked for once; empty when it failed (then source_error says why).
   virtual NativeTensor source(int64_t device) = 0;
   virtual std::string source_error(int64_t device) = 0;
   // Called once for each local destination device: a value, or an error (poison: a source of one of its pieces had

@@ -292,6 +292,8 @@ void KernelStream::settle(Blob& blob, const Call& call, size_t input) {
     blob.poison = arrival.poison;
   } else {
     blob.value = std::move(arrival.value);
+    // What came as one storage with its source, and whose source has gone since.
+    if (blob.value && blob.value.is_sole_owner()) charge_storage(blob.value, *statistics_.memory);
     const TensorMeta& meta = *call.spec->local.spec->inputs[input];
     const Shape& local_shape = call.spec->local.input_boxes[input].size;
     if (node_->config.check_metadata && !has_metadata(blob.value, local_shape, meta.dtype)) {
