@@ -138,7 +138,9 @@ TEST_F(PlacementCase, F04AfterAnyErrorTheFirstRowHolds) {
       {"C30 relu", [&] { relu(p); }, {"[relu]", "Partial(sum)"}},
       {"C30 exp", [&] { exp(p); }, {"[exp]", "Partial(sum)"}},
       {"C30 gt", [&] { p > 0; }, {"[gt]", "Partial(sum)"}},
-      {"X03", [&] { layer_norm(columns, {8}); }, {"[layer_norm]", "Shard(1)"}},
+      {"X03",
+       [&] { layer_norm(columns, {8}, iota_on({8}, {2}, {R()}), iota_on({8}, {2}, {R()})); },
+       {"[layer_norm]", "Shard(1)"}},
       {"X08",
        [] {
          view(iota_on({2, 16, 6}, {2}, {S(2)}), {2, 16, 3, 2});
