@@ -1,5 +1,4 @@
-// scenario_cases.md: C01 to C16. Left out here: C08 (c) and (d) (top-k and running sums come with a later issue), C10
-// (writing by index comes with a later issue), C06 (d) (saving: io's own tests). C17 to C23 stand in
+// scenario_cases.md: C01 to C16. C06 (d), C08 (c) and (d) and C10 are in scenario_index_test.cc, C17 to C23 in
 // scenario_training_test.cc.
 #include <cmath>
 

@@ -1,7 +1,6 @@
-// scenario_cases.md: C17 to C23. Left out: C19 (a) and (d) and the Ulysses form of (b) and (c) (head exchange comes
-// with context parallelism; (b) and (c) run with heads sharded by tensor parallelism), C23 across pipeline stages and
-// ZeRO (the checkpoint issue), C26 and C30 (killing workers and the start-up matrix come with later issues; what there
-// is stands in tests/programs and tests/launch).
+// scenario_cases.md: C17 to C23; head exchange (C19) is in scenario_index_test.cc. Left out: C23 across pipeline stages
+// and ZeRO, C26 and C30 (killing workers and the start-up matrix; what there is stands in tests/programs and
+// tests/launch).
 #include <unistd.h>
 
 #include <cmath>
