@@ -220,6 +220,15 @@ PipelineLosses pipeline_step(const std::vector<PipelineChunk>& chunks, const std
                              const PipelineOrder& order, Where where) {
   SourceScope scope(where);
   const size_t num_micro = inputs.size();
+  if (chunks.empty()) throw UserError("[pipeline] no chunks");
+  for (const PipelineAction& action : order.actions) {
+    const bool fits = action.chunk >= 0 && action.chunk < static_cast<int64_t>(chunks.size()) && action.micro >= 0 &&
+                      action.micro < static_cast<int64_t>(num_micro);
+    if (!fits || order.actions.size() != 2 * chunks.size() * num_micro) {
+      throw UserError("[pipeline] the order was made for another number of chunks or micro-batches than " +
+                      std::to_string(chunks.size()) + " and " + std::to_string(num_micro));
+    }
+  }
   std::vector<Kept> kept(chunks.size() * num_micro);
   const auto at = [&](size_t chunk, size_t micro) -> Kept& { return kept.at(chunk * num_micro + micro); };
   for (size_t micro = 0; micro < num_micro; ++micro) at(0, micro).input = inputs[micro];

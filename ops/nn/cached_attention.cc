@@ -86,6 +86,7 @@ std::vector<OutputMeta> attention_infer(const InferContext& context) {
   const Shape &q = context.shape(0), &k = context.shape(1);
   check_positions(context, 3, q);
   need_same_dtype(context, 0, 1);
+  need_same_dtype(context, 0, 2);
   need_same_shape(context, 1, 2);
   if (k.ndim() != 4 || q[0] != k[0] || q[3] != k[3] || k[1] == 0 || q[1] % k[1] != 0)
     throw ShapeError("[cached_attention] q " + q.str() + " and a cache " + k.str() + " don't fit together");
