@@ -117,7 +117,9 @@ TEST_F(ContextParallelTest, KeysAndValuesThatArePlacedOtherwiseAreBroughtToTheQu
       continue;
     }
     for (size_t i = 0; i < 3; ++i) {
-      if (!in[i].layout().has_partial()) EXPECT_EQ(in[i].grad().placements(), placements[i]);
+      if (!in[i].layout().has_partial()) {
+        EXPECT_EQ(in[i].grad().placements(), placements[i]);
+      }
       EXPECT_EQ(difference(in[i].grad().to_host(), whole[i].grad().to_host(), 1e-12), "");
     }
   }
