@@ -242,6 +242,15 @@ std::optional<Found> latest(const fs::path& directory) {
   return Found{found->path, found->manifest.step, found->manifest.config};
 }
 
+// Until every device has read its parts: after that the files may go. Throws what failed.
+static void wait_for_reads() {
+  auto barrier = make_intrusive<ReadState>(Shape{0}, kFloat32, whole(Shape{0}));
+  current_graph().flush(barrier);
+  barrier->wait();
+  if (std::exception_ptr failure = current_graph().take_failure()) std::rethrow_exception(failure);
+  barrier->get();
+}
+
 Found load(const fs::path& directory, Contents& contents, Where where) {
   SourceScope scope(where);
   const auto found = newest_complete(directory);
@@ -296,6 +305,7 @@ Found load(const fs::path& directory, Contents& contents, Where where) {
     if (!state.empty()) contents.optimizer->load_state(state);
     contents.optimizer->set_steps(steps);
   }
+  wait_for_reads();
   current_graph().set_random_state(manifest.random);
   contents.step = manifest.step;
   contents.config = manifest.config;

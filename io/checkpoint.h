@@ -56,8 +56,8 @@ struct Found {
 // one checkpoint is accepted as well.
 std::optional<Found> latest(const std::filesystem::path& directory);
 // Loads into the model (and optimizer) with their own layouts, sets the Graph's random state and the optimizer's step
-// count. Strict: missing, unexpected and mis-shaped tensors are listed in a KeyError and nothing is changed. Throws
-// RuntimeFault when there is no complete checkpoint or a file doesn't read.
+// count. Blocks until everything is read. Strict: missing, unexpected and mis-shaped tensors are listed in a KeyError
+// and nothing is changed. Throws RuntimeFault when there is no complete checkpoint or a file doesn't read.
 Found load(const std::filesystem::path& directory, Contents& contents, Where where = Where::current());
 
 // For people and scripts: these read on rank 0 alone and change nothing of the job. Each path is a checkpoint or a

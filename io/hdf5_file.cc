@@ -183,12 +183,30 @@ std::vector<std::string> Hdf5File::dataset_names() const {
   return names;
 }
 
+// HDF5 reads a virtual data set whose file is gone as zeros; here that is an error.
+static void need_sources(hid_t dataset, const std::string& path, const std::string& where) {
+  Handle creation(H5Dget_create_plist(dataset), H5Pclose, where);
+  if (H5Pget_layout(creation) != H5D_VIRTUAL) return;
+  size_t count = 0;
+  need(H5Pget_virtual_count(creation, &count), where);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (size_t i = 0; i < count; ++i) {
+    const ssize_t length = H5Pget_virtual_filename(creation, i, nullptr, 0);
+    if (length < 0) throw RuntimeFault(where + ": it doesn't name its parts");
+    std::string name(static_cast<size_t>(length) + 1, '\0');
+    H5Pget_virtual_filename(creation, i, name.data(), name.size());
+    name.resize(static_cast<size_t>(length));
+    if (!std::filesystem::exists(folder / name)) throw RuntimeFault(where + ": its part '" + name + "' is gone");
+  }
+}
+
 void Hdf5File::read_box(const std::string& name, const Box& box, void* packed) const {
   std::lock_guard lock(hdf5::lock());
   quiet();
   const std::string where = "cannot read data set '" + name + "' of '" + path_ + "'";
   if (box.empty()) return;
   Handle dataset(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose, where);
+  need_sources(dataset, path_, where);
   const hid_t type = native_type(dtype_of_dataset(dataset, where));
   if (box.ndim() == 0) {
     need(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, packed), where);

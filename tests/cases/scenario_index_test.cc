@@ -29,8 +29,8 @@ TEST_F(ScenarioCase, C06APendingSumIsSavedAsItsValue) {
   checkpoint::save(folder, {.model = pending, .step = 1});
   checkpoint::Contents contents{.model = other};
   checkpoint::load(folder, contents);
-  std::filesystem::remove_all(folder);
   expect_tensor(other.p.value(), {R()}, value, 1e-5);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ScenarioCase, C08TopValuesWithPositions) {

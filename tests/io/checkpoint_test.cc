@@ -7,6 +7,7 @@
 
 #include "dtorch/io.h"
 #include "dtorch/nn.h"
+#include "io/hdf5_file.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
 
@@ -114,6 +115,26 @@ TEST_F(Checkpoints, WhatDoesNotFitIsListedAndNothingIsLoaded) {
     EXPECT_NE(std::string(error.what()).find("missing: more"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(model.w.value().to_host().equals(before));
+}
+
+TEST_F(Checkpoints, APartThatIsGoneIsAnErrorNotZeros) {
+  fs::create_directories(folder_);
+  const HostTensor whole = HostTensor::of<float>({4}, {1, 2, 3, 4});
+  {
+    io::Hdf5File part(folder_ / "part.h5", io::Hdf5File::Mode::kCreate);
+    part.write("x", whole);
+    part.close();
+    io::Hdf5File model(folder_ / "model.h5", io::Hdf5File::Mode::kCreate);
+    model.write_virtual("x", {4}, kFloat32, {{{{0}, {1}, {4}, {1}}, "part.h5", "x", {4}}});
+    model.close();
+  }
+  const io::Hdf5File model(folder_ / "model.h5", io::Hdf5File::Mode::kRead);
+  std::vector<float> values(4);
+  model.read_box("x", {{0}, {4}}, values.data());
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3, 4}));
+  fs::remove(folder_ / "part.h5");
+  const io::Hdf5File again(folder_ / "model.h5", io::Hdf5File::Mode::kRead);
+  EXPECT_THROW(again.read_box("x", {{0}, {4}}, values.data()), RuntimeFault);
 }
 
 TEST_F(Checkpoints, TokenDataGivesTheSameBatchesOnAnyLayout) {
