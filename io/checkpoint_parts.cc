@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "io/file.h"
 #include "io/operators.h"
@@ -251,23 +252,41 @@ void PartsCall::finish() {
   current_graph().flush();
 }
 
+namespace {
+
+// A node that can't even say that it failed (its disk is gone) must not be waited for for ever.
+constexpr std::chrono::minutes kWithoutProgress{5};
+
+// What a node says of its part. Nodes answer by a file, so that a save in the background keeps no stream of a device
+// busy; between two looks at it this thread sleeps.
+nlohmann::json answer_of(const std::filesystem::path& temporary, int64_t node) {
+  using Clock = std::chrono::steady_clock;
+  std::error_code error;
+  auto changed = Clock::now();
+  for (uintmax_t size = 0;;) {
+    nlohmann::json said = nlohmann::json::parse(io::read_file(temporary / part_facts_name(node)), nullptr, false);
+    if (said.is_object()) return said;  // else: not yet, or half of it
+    const uintmax_t now = std::filesystem::file_size(temporary / part_name(node), error);
+    if (now != std::exchange(size, now)) changed = Clock::now();
+    if (Clock::now() - changed > kWithoutProgress) {
+      throw RuntimeFault("node " + std::to_string(node) + " has written nothing of '" + part_name(node) +
+                         "' for 5 minutes and doesn't say why");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+}  // namespace
+
 std::vector<FileFacts> wait_for_parts(const std::filesystem::path& temporary, int64_t num_nodes) {
   std::vector<FileFacts> out;
   std::string failure;
   for (int64_t node = 0; node < num_nodes; ++node) {
-    for (;;) {
-      const auto said = nlohmann::json::parse(io::read_file(temporary / part_facts_name(node)), nullptr, false);
-      if (!said.is_object()) {  // not yet, or half of it
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        continue;
-      }
-      if (said.contains("error")) {
-        if (failure.empty()) failure = "node " + std::to_string(node) + ": " + said["error"].get<std::string>();
-        out.emplace_back();
-      } else {
-        out.push_back({said.at("bytes").get<int64_t>(), said.at("xxh3_128").get<std::string>()});
-      }
-      break;
+    const nlohmann::json said = answer_of(temporary, node);
+    if (!said.contains("error")) {
+      out.push_back({said.at("bytes").get<int64_t>(), said.at("xxh3_128").get<std::string>()});
+    } else if (failure.empty()) {
+      failure = "node " + std::to_string(node) + ": " + said["error"].get<std::string>();
     }
   }
   if (!failure.empty()) throw RuntimeFault(failure);

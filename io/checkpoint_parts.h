@@ -43,7 +43,8 @@ class PartsCall {
   std::vector<int64_t> writes_of_device_;
 };
 
-// Waits until every node has finished. Throws RuntimeFault with what the first one that failed says. Any thread.
+// Waits until every node has finished. Throws RuntimeFault with what the first one that failed says, or that one has
+// made no progress for 5 minutes. Any thread.
 std::vector<FileFacts> wait_for_parts(const std::filesystem::path& temporary, int64_t num_nodes);
 
 }  // namespace dtorch::checkpoint
