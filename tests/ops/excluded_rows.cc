@@ -6,8 +6,7 @@ namespace {
 constexpr checker::ExcludedRow kRows[] = {
     {"to", "P->P",
      "from integers to floating: parts of an integer sum may be far larger than the sum, and rounded one by one they "
-     "no "
-     "longer add up to it"},
+     "no longer add up to it"},
 };
 
 }  // namespace
