@@ -17,7 +17,7 @@ SOURCES = $(shell git ls-files -co --exclude-standard '*.cc' '*.h')
 CTEST_ARGS ?=
 CTEST = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) --output-junit junit.xml $(CTEST_ARGS)
 
-.PHONY: help deps ensure_deps build run test check lint format_check bench asan tsan fuzz format clean
+.PHONY: help deps ensure_deps build run test check check_operators lint format_check bench asan tsan fuzz format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make run      build, then train a small Llama on the King James text with mpirun -np 3, and generate from it'
 	@echo 'make test     build and run the tests'
 	@echo 'make check    what CI runs: format check, lint, build with warnings as errors, tests'
+	@echo 'make check_operators  every operator on every tuple of placements (--full); takes long'
 	@echo 'make bench    run every benchmark; JSON lines in $(BUILD)/bench.jsonl'
 	@echo 'make asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan     the tests of the build without kernels under ThreadSanitizer'
@@ -59,6 +60,9 @@ test: build
 	$(call CTEST,$(BUILD))
 
 check: format_check lint test
+
+check_operators: build
+	$(BUILD)/bin/check_operators --full --json --jobs $(JOBS)
 
 format_check:
 	@command -v clang-format > /dev/null || scripts/deps.sh check

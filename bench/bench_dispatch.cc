@@ -18,30 +18,13 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/pairs.h"
 #include "dtorch/dtorch.h"
 
 namespace {
 
 using namespace dtorch;
-using Clock = std::chrono::steady_clock;
-
-constexpr int kPairs = 11;
-
-double seconds(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::string suffix() {
-  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  return size && std::string(size) != "1" ? ".np" + std::string(size) : "";
-}
+using namespace dtorch::bench;
 
 void print(const std::string& name, double value, const std::string& unit, double baseline = 0, double ratio = 0) {
   nlohmann::json line{{"name", name + suffix()}, {"value", value}, {"unit", unit}};
@@ -83,6 +66,25 @@ void bench_add(const std::string& name, int64_t elements, int count) {
       [&] {
         c10::InferenceMode guard;
         at::Tensor y = at::ones({elements}).mul(0);
+        for (int i = 0; i < count; ++i) y = at::add(y, bare_b);
+        return static_cast<double>(y[0].item<float>());
+      });
+}
+
+// An operator that isn't prepared: one operand is cast at every call.
+void bench_generic(const std::string& name, int count) {
+  Tensor b = full({1}, 2, {.dtype = kInt32});
+  at::Tensor bare_b = at::ones({1}).mul(2).to(at::kInt);
+  compare(
+      name, count,
+      [&] {
+        Tensor y = zeros({1});
+        for (int i = 0; i < count; ++i) y = y + b;
+        return static_cast<double>(y.to_host().element<float>(0));
+      },
+      [&] {
+        c10::InferenceMode guard;
+        at::Tensor y = at::ones({1}).mul(0);
         for (int i = 0; i < count; ++i) y = at::add(y, bare_b);
         return static_cast<double>(y[0].item<float>());
       });
@@ -139,10 +141,13 @@ void bench_volume(Client& client) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
+  // What is measured is a call, so none may be saved; --passes says otherwise. Fusion has a benchmark of its own.
+  if (setenv("DTORCH_PASSES", "liveness", 0) != 0) return 1;
   return dtorch::run(argc, argv, [](Client& client) {
     NoGrad no_grad;
     bench_add("dispatch.add_1", 1, 100000);
     bench_add("dispatch.add_1024", 1024, 100000);
+    bench_generic("dispatch.generic_1", 100000);
     bench_matmul("dispatch.matmul_16", 16, 100000);
     bench_read();
     bench_volume(client);

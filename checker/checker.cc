@@ -85,13 +85,19 @@ OperatorReport check_operator(Client& client, const OperatorDef& op, const Check
   report.counts.operators = 1;
   const std::vector<Sample> samples = op.samples();
   RowCheck rows(op, options, find_rows(client, samples, options.seed, options.max_searched));
+  CheckOptions of_sample = options;
+  if (options.of_operator && !samples.empty()) {
+    const auto share = [&](int64_t most) { return std::max<int64_t>(1, most / static_cast<int64_t>(samples.size())); };
+    of_sample.max_pairs = share(options.max_pairs);
+    of_sample.max_others = share(options.max_others);
+  }
   const Graph graph = client.new_graph();
   {
     const GraphScope scope(graph);
     for (size_t s = 0; s < samples.size(); ++s) {
       ++report.counts.samples;
       std::vector<size_t> numbers;
-      SampleRun run(op, samples[s], options, report);
+      SampleRun run(op.name, samples[s], of_sample, report);
       run.run(rows.required(s, &numbers));
       for (size_t refused : run.refused()) rows.refuse(numbers[refused], samples[s]);
     }
@@ -103,6 +109,20 @@ OperatorReport check_operator(Client& client, const OperatorDef& op, const Check
   }
   for (std::string& wrong : check_samples(op, samples)) report.problems.push_back(std::move(wrong));
   for (std::string& wrong : check_codecs(graph)) report.problems.push_back(std::move(wrong));
+  for (const auto& spec : graph.core().cache().specs()) {
+    report.operators_run.insert(OperatorRegistry::global().at(spec->op).name);
+  }
+  return report;
+}
+
+OperatorReport check_sample(Client& client, const Sample& sample, const CheckOptions& options) {
+  OperatorReport report;
+  report.counts.samples = 1;
+  const Graph graph = client.new_graph();
+  {
+    const GraphScope scope(graph);
+    SampleRun("call", sample, options, report).run({});
+  }
   for (const auto& spec : graph.core().cache().specs()) {
     report.operators_run.insert(OperatorRegistry::global().at(spec->op).name);
   }

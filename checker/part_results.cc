@@ -46,14 +46,6 @@ std::vector<std::vector<Placement>> drawn_tuples(const std::vector<std::vector<P
   return tuples;
 }
 
-double largest(const HostTensor& tensor) {
-  double scale = 0;
-  for (double x : tensor.to_vector<double>()) {
-    if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
-  }
-  return scale;
-}
-
 bool close(const std::vector<double>& got, const std::vector<double>& want, double allowed) {
   for (size_t e = 0; e < want.size(); ++e) {
     const bool same = got[e] == want[e] || (std::isnan(got[e]) && std::isnan(want[e]));

@@ -14,9 +14,10 @@ namespace dtorch::checker {
 
 class SampleRun {
  public:
-  SampleRun(const OperatorDef& op, const Sample& sample, const CheckOptions& options, OperatorReport& report);
+  // name: of the operator, for messages.
+  SampleRun(std::string name, const Sample& sample, const CheckOptions& options, OperatorReport& report);
 
-  // Meshes of 2, 3 and (2, 2). `required`: tuples of one axis to try in any case.
+  // Meshes of 2, 3, (2, 2) and wide ones. `required`: tuples of one axis to try in any case.
   void run(const std::vector<std::vector<Placement>>& required);
   // The numbers of those of `required` that were refused.
   const std::vector<size_t>& refused() const { return refused_; }
@@ -31,18 +32,23 @@ class SampleRun {
 
   void run_one_axis(int64_t devices, const std::vector<Choice>& choices, const std::vector<Choice>& required,
                     std::vector<Choice>* accepted);
+  void run_wide(const std::vector<Choice>& accepted);
   bool make_reference();
-  bool try_choice(const DeviceMesh& mesh, const Choice& choice);  // true when the call was legal
-  void check_values(const std::vector<Layout>& layouts);          // throws PlacementError when it is refused
+  bool try_layouts(const std::vector<Layout>& layouts);   // true when the call was legal
+  void check_values(const std::vector<Layout>& layouts);  // throws PlacementError when it is refused
   void check_without_cache(const std::vector<Layout>& layouts, const std::vector<Tensor>& outputs);
   void check_gradients(const std::vector<Layout>& layouts);
   void check_gradient(const std::vector<Layout>& layouts, size_t i, const Tensor& gradient);
   void check_refusal(const std::vector<Layout>& layouts, const PlacementError& error);
   void execute_fixes(const std::vector<Layout>& layouts, PlacementError error);
+  std::optional<std::map<size_t, Layout>> fix_of(const PlacementError& error, const std::vector<Tensor>& inputs) const;
 
   std::vector<Tensor> call(const std::vector<Tensor>& inputs) const;
   Layout layout_of(const DeviceMesh& mesh, const Placements& placements, int64_t ndim);
   std::vector<Layout> layouts_of(const DeviceMesh& mesh, const Choice& choice);
+  DeviceMesh wide_mesh(const Shape& shape);
+  std::vector<Layout> wide_layouts(const DeviceMesh& mesh, const Choice& choice);
+  Layout weight_layout(const Tensor& output);
   Tensor input(size_t i, const Layout& layout);
   std::vector<Tensor> inputs(const std::vector<Layout>& layouts, bool leaves);
   Tensor loss_of(const std::vector<Tensor>& outputs);
@@ -52,7 +58,7 @@ class SampleRun {
   void check_later(const std::vector<Layout>& layouts, std::string name, std::function<std::string()> finish);
   void finish_checks();
 
-  const OperatorDef& op_;
+  const std::string name_;
   const Sample& sample_;
   const CheckOptions& options_;
   OperatorReport& report_;
@@ -67,7 +73,8 @@ class SampleRun {
     std::function<std::string()> finish;
   };
   std::vector<Pending> pending_;
-  int64_t num_layouts_ = 0;
+  int64_t num_layouts_ = 0, num_losses_ = 0;
+  bool pending_weights_ = false;  // of the last loss
 };
 
 }  // namespace dtorch::checker

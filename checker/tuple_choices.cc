@@ -77,4 +77,15 @@ std::vector<Choice> TupleChoices::other_pairs() {
   return pairs;
 }
 
+Choice TupleChoices::wide(int64_t num_axes, const std::vector<Choice>& accepted) {
+  Choice choice(choices_.size());
+  const bool legal_ones = !accepted.empty() && draw(3) != 0;
+  for (int64_t axis = 0; axis < num_axes; ++axis) {
+    const Choice one = legal_ones ? accepted[static_cast<size_t>(draw(static_cast<int64_t>(accepted.size())))]
+                                  : number(draw(std::min(total_, kMostEnumerated)));
+    for (size_t i = 0; i < choice.size(); ++i) choice[i].push_back(one[i][0]);
+  }
+  return choice;
+}
+
 }  // namespace dtorch::checker

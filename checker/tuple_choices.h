@@ -20,6 +20,10 @@ class TupleChoices {
   std::vector<Choice> pairs_of(const std::vector<Choice>& accepted);
   // max_others pairs of any tuples.
   std::vector<Choice> other_pairs();
+  // For any number of axes: two of three times a tuple of `accepted` for each, else any tuples.
+  Choice wide(int64_t num_axes, const std::vector<Choice>& accepted);
+  // In [0, n).
+  int64_t draw(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
 
  private:
   Choice number(int64_t number) const;

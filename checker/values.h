@@ -26,6 +26,8 @@ HostTensor partial_part(const HostTensor& value, int64_t index, int64_t parts, R
 Tensor distribute(const HostTensor& value, const Layout& layout);
 Tensor distribute(const HostTensor& value, const DeviceMesh& mesh, const Placements& placements);
 
+// The largest absolute value that isn't infinite or NaN; 0 when there is none.
+double largest(const HostTensor& tensor);
 // "" when equal: shape, dtype, and every element: bit for bit when tolerance is 0 (any NaN equals any NaN), else within
 // tolerance times the largest absolute value of `want`, or times least_scale when that is more.
 std::string difference(const HostTensor& got, const HostTensor& want, double tolerance, double least_scale = 0);

@@ -40,6 +40,8 @@ if(NOT boost_library)
   get_target_property(boost_library Boost::program_options IMPORTED_LOCATION)
 endif()
 dtorch_door(program_options INCLUDES ${Boost_INCLUDE_DIRS} LIBRARIES ${boost_library} DEFINITIONS BOOST_PROGRAM_OPTIONS_DYN_LINK)
+# Asio and Beast, HTTP for the metrics: headers only. Debian's libboost-program-options-dev brings them.
+dtorch_door(boost_headers INCLUDES ${Boost_INCLUDE_DIRS})
 # Small header-only or system libraries that every room may use.
 dtorch_door(common INCLUDES ${DTORCH_FLATBUFFERS_INCLUDE} ${DTORCH_XXHASH_INCLUDE} ${DTORCH_JSON_INCLUDE}
             LIBRARIES spdlog::spdlog fmt::fmt Threads::Threads)
@@ -50,4 +52,26 @@ set_property(GLOBAL APPEND PROPERTY DTORCH_EXPORTED_TARGETS dtorch_door_torch)
 if(DTORCH_KERNELS STREQUAL torch)
   find_package(DTorchLibTorch REQUIRED)
   target_link_libraries(dtorch_door_torch INTERFACE torch_cpu c10)
+  # LibTorch's loops (ATen/native/DispatchStub.h) are compiled once for each kind of CPU, and their header has to be told
+  # for which. This LibTorch says by its symbols.
+  include(CheckCXXSourceCompiles)
+  foreach(kinds "AVX512;AVX2" "AVX2" "SVE256" "NONE")
+    string(MAKE_C_IDENTIFIER "DTORCH_ATEN_LOOPS_${kinds}" found)
+    list(TRANSFORM kinds REPLACE "(.+)" "HAVE_\\1_CPU_DEFINITION" OUTPUT_VARIABLE definitions)
+    list(TRANSFORM definitions PREPEND "-D" OUTPUT_VARIABLE CMAKE_REQUIRED_DEFINITIONS)
+    set(CMAKE_REQUIRED_LIBRARIES torch_cpu c10)
+    check_cxx_source_compiles("
+      #include <ATen/native/TensorIterator.h>
+      #include <ATen/native/UnaryOps.h>
+      int main() { at::TensorIterator iterator; at::native::exp_stub(at::kCPU, iterator); }" ${found})
+    if(${found})
+      target_compile_definitions(dtorch_door_torch INTERFACE ${definitions})
+      break()
+    endif()
+  endforeach()
+  unset(CMAKE_REQUIRED_DEFINITIONS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NOT ${found})
+    message(FATAL_ERROR "No way was found to call the loops of this LibTorch (at::native::exp_stub)")
+  endif()
 endif()

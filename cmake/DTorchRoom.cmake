@@ -66,9 +66,9 @@ function(dtorch_use_aten_pch target)
     target_precompile_headers(dtorch_aten_pch PRIVATE <ATen/core/Tensor.h> <ATen/ops/empty.h> <cstdint> <functional>
                               <memory> <string> <unordered_map> <utility> <vector>
                               ${CMAKE_SOURCE_DIR}/dtorch/kernel.h ${CMAKE_SOURCE_DIR}/runtime/client/record.h)
-    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-      target_compile_options(dtorch_aten_pch PRIVATE -fpch-preprocess)
-    endif()
+    # Not through ccache: the compiler takes a header for the precompiled one only while its time is that of then, so
+    # that a kept file would fit no other checkout.
+    set_target_properties(dtorch_aten_pch PROPERTIES CXX_COMPILER_LAUNCHER "")
   endif()
   target_precompile_headers(${target} REUSE_FROM dtorch_aten_pch)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

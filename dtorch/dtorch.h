@@ -10,6 +10,7 @@
 #include "ops/ops.h"
 #include "runtime/autograd/backward.h"
 #include "runtime/base/error.h"
+#include "runtime/client/capture.h"
 #include "runtime/client/client.h"
 #include "runtime/client/explain.h"
 #include "runtime/client/future.h"

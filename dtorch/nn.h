@@ -3,6 +3,7 @@
 #include "dtorch/dtorch.h"
 #include "nn/layers.h"
 #include "nn/llama.h"
+#include "nn/loss_scaler.h"
 #include "nn/module.h"
 #include "nn/moe.h"
 #include "nn/optim.h"

@@ -1,6 +1,8 @@
 #include "io/checkpoint.h"
 
+#include <atomic>
 #include <exception>
+#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -9,10 +11,10 @@
 #include "io/checkpoint_parts.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
-#include "io/slices.h"
 #include "runtime/base/log.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
+#include "runtime/client/simulation_source.h"
 
 namespace dtorch::checkpoint {
 namespace {
@@ -53,8 +55,25 @@ struct Shown {
   Shape shape, file_shape;
   DType dtype = kFloat32;
   std::vector<Holder> holders;
-  std::vector<io::Slab> slabs;  // of the holders' boxes in file_shape
 };
+
+Shown shown(const Item& item) {
+  return {item.name, item.tensor.shape(), item.file_shape, item.tensor.dtype(),
+          writers(item.tensor.layout(), item.tensor.shape())};
+}
+
+std::vector<io::VirtualPart> virtual_parts(const Shown& tensor, const DeviceBinding& binding) {
+  std::vector<io::VirtualPart> parts;
+  for (const Holder& holder : tensor.holders) {
+    const std::string file = part_name(binding.node_of(holder.device)), dataset = box_name(tensor.name, holder.index);
+    for (const io::SlabPart& part : io::slabs_of(tensor.shape, holder.box, tensor.file_shape)) {
+      Box there = part.part;  // of the holder's data set
+      for (int64_t d = 0; d < there.ndim(); ++d) there.offset[d] -= holder.box.offset[d];
+      parts.push_back({part.slab, file, dataset, holder.box.size, there});
+    }
+  }
+  return parts;
+}
 
 void write_model(const fs::path& directory, const std::vector<Shown>& tensors, const DeviceBinding& binding) {
   io::Hdf5File file(directory / kModel, io::Hdf5File::Mode::kCreate);
@@ -70,13 +89,7 @@ void write_model(const fs::path& directory, const std::vector<Shown>& tensors, c
       part.read_box(box_name(tensor.name, holder.index), holder.box, value.mutable_bytes());
       file.write(tensor.name, value);
     } else {
-      std::vector<io::VirtualPart> parts;
-      for (size_t i = 0; i < tensor.holders.size(); ++i) {
-        const Holder& holder = tensor.holders[i];
-        parts.push_back({tensor.slabs[i], part_name(binding.node_of(holder.device)),
-                         box_name(tensor.name, holder.index), holder.box.size});
-      }
-      file.write_virtual(tensor.name, tensor.file_shape, tensor.dtype, parts);
+      file.write_virtual(tensor.name, tensor.file_shape, tensor.dtype, virtual_parts(tensor, binding));
     }
   }
   file.close();
@@ -87,22 +100,23 @@ struct Started {
   fs::path directory, temporary, target;
   SaveOptions options;
   Manifest manifest;
-  std::vector<Shown> tensors;
   DeviceBinding binding;
+  std::function<std::string()> late_config = {};
+  std::vector<Shown> tensors = {};
+  PartAnswers parts = {};
 };
 
 void finish(Started& save) {
   try {
-    const std::vector<FileFacts> parts = wait_for_parts(save.temporary, save.binding.num_nodes);
-    for (size_t node = 0; node < parts.size(); ++node) {
-      const std::string name = part_name(static_cast<int64_t>(node));
-      if (static_cast<int64_t>(fs::file_size(save.temporary / name)) != parts[node].bytes) {
+    for (const auto& [node, facts] : save.parts.get()) {
+      const std::string name = part_name(node);
+      if (static_cast<int64_t>(fs::file_size(save.temporary / name)) != facts.bytes) {
         throw RuntimeFault("rank 0 sees another length of '" + name + "' than the node that wrote it");
       }
-      save.manifest.files[name] = parts[node];
-      fs::remove(save.temporary / part_facts_name(static_cast<int64_t>(node)));
+      save.manifest.files[name] = facts;
     }
     fs::remove(save.temporary / kProof);
+    if (save.late_config) save.manifest.config = save.late_config();
     write_model(save.temporary, save.tensors, save.binding);
     save.manifest.files[kModel] = facts_of(save.temporary / kModel);
     stop_point("model.h5");
@@ -118,7 +132,7 @@ void finish(Started& save) {
   }
 }
 
-// The save that is being finished: one a process. Used by the program's thread.
+// The save that is being finished: one a process. Used by the program's thread, but for is_writing.
 class Pending {
  public:
   static Pending& of_process() {
@@ -134,75 +148,72 @@ class Pending {
   }
   void start(Started save) {
     wait();
+    is_writing_.store(true);
     thread_ = std::thread([this, save = std::move(save)]() mutable {
       try {
         finish(save);
       } catch (...) {
         failure_ = std::current_exception();
       }
+      is_writing_.store(false);
     });
   }
   void wait() {
     if (thread_.joinable()) thread_.join();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
+  bool is_writing() const { return is_writing_.load(); }
 
  private:
   std::thread thread_;
   std::exception_ptr failure_;  // the thread's, then this one's
+  std::atomic<bool> is_writing_{false};
 };
 
-// The value with nothing pending, cut so that its boxes can be shown in the file's shape.
-Shown shown(Item& item, const Where& where) {
-  const Layout& layout = item.tensor.layout();
-  if (layout.has_partial()) item.tensor = item.tensor.redistribute(layout.without_partial().placements(), where);
-  for (;;) {
-    Shown out{item.name,
-              item.tensor.shape(),
-              item.file_shape,
-              item.tensor.dtype(),
-              writers(item.tensor.layout(), item.tensor.shape()),
-              {}};
-    for (const Holder& holder : out.holders) {
-      const auto slab = slab_of(out.shape, holder.box, out.file_shape);
-      if (slab) out.slabs.push_back(*slab);
-    }
-    if (out.slabs.size() == out.holders.size()) return out;
-    DTORCH_CHECK(!item.tensor.layout().is_replicated(), "a whole tensor in the file's shape");
-    const Layout everywhere = Layout::replicated(item.tensor.mesh());
-    item.tensor = item.tensor.redistribute(everywhere.placements(), where);
+void make_directories(const fs::path& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) throw RuntimeFault("cannot make directory '" + directory.string() + "': " + error.message());
+}
+
+void need_values(const fs::path& directory) {
+  if (is_simulated(*current_graph().client().runtime)) {
+    throw UserError("[checkpoint] nothing can be saved to '" + directory.string() +
+                    "': with --device null there are no values");
   }
 }
 
 void start(const fs::path& directory, const Contents& contents, const SaveOptions& options, const Where& where) {
-  Pending& pending = Pending::of_process();  // before the parts of this process, so that it outlives them
+  need_values(directory);
+  Pending& pending = Pending::of_process();
   pending.wait();
+  NoGrad no_grad;
   std::vector<Item> items = items_of(contents);
   GraphCore& graph = current_graph();
   Started save{directory,
-               directory / (".tmp-" + directory_name(contents.step)),
+               temporary_of(directory, contents.step),
                directory / directory_name(contents.step),
                options,
                {},
-               {},
-               graph.client().runtime->binding()};
+               graph.client().runtime->binding(),
+               contents.late_config};
   save.manifest.step = contents.step;
   save.manifest.random = graph.random_state();
   save.manifest.optimizer_steps = contents.optimizer ? contents.optimizer->steps() : 0;
   save.manifest.config = contents.config;
+  make_directories(directory);
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) throw RuntimeFault("cannot make directory '" + directory.string() + "': " + error.message());
   try {
     fs::remove_all(save.temporary);
     fs::create_directory(save.temporary);
-    NoGrad no_grad;
     PartsCall parts(save.temporary, items.empty() ? "cpu" : items.front().tensor.mesh().kind(), save.binding, where);
     for (Item& item : items) {
-      save.tensors.push_back(shown(item, where));
+      const Layout& layout = item.tensor.layout();
+      if (layout.has_partial()) item.tensor = item.tensor.redistribute(layout.without_partial().placements(), where);
+      save.tensors.push_back(shown(item));
       parts.write(item.name, item.tensor);
     }
-    parts.finish();
+    save.parts = parts.finish();
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(save.temporary, error);
     throw RuntimeFault("cannot write checkpoint '" + save.target.string() + "': " + failure.what());
@@ -235,81 +246,13 @@ fs::path save(const fs::path& directory, const Contents& contents, const SaveOpt
 }
 
 void wait() { Pending::of_process().wait(); }
+bool is_writing() { return Pending::of_process().is_writing(); }
 
-std::optional<Found> latest(const fs::path& directory) {
-  const auto found = newest_complete(directory);
-  if (!found) return std::nullopt;
-  return Found{found->path, found->manifest.step, found->manifest.config};
-}
-
-// Until every device has read its parts: after that the files may go. Throws what failed.
-static void wait_for_reads() {
-  auto barrier = make_intrusive<ReadState>(Shape{0}, kFloat32, whole(Shape{0}));
-  current_graph().flush(barrier);
-  barrier->wait();
-  if (std::exception_ptr failure = current_graph().take_failure()) std::rethrow_exception(failure);
-  barrier->get();
-}
-
-Found load(const fs::path& directory, Contents& contents, Where where) {
+void check_directory(const fs::path& directory, Where where) {
   SourceScope scope(where);
-  const auto found = newest_complete(directory);
-  if (!found) throw RuntimeFault("no complete checkpoint in '" + directory.string() + "'");
-  const Manifest& manifest = found->manifest;
-  const fs::path model = found->path / kModel;
-
-  std::map<std::string, io::DatasetInfo> stored;
-  {
-    io::Hdf5File file(model, io::Hdf5File::Mode::kRead);
-    for (const std::string& name : file.dataset_names()) stored[name] = file.info(name);
-  }
-  auto read = [&](const std::string& name, const nn::Parameter& parameter) {
-    const io::DatasetInfo& info = stored.at(name);
-    Tensor value = io::hdf5_slice(model, name, info.shape, parameter.shape(), info.dtype, parameter.layout(), where);
-    return info.dtype == parameter.value().dtype() ? value : value.to(parameter.value().dtype(), where);
-  };
-  // The optimizer's state is checked before anything changes.
-  std::vector<optim::StateTensors> state;
-  const int64_t steps = manifest.optimizer_steps;
-  if (contents.optimizer && steps > 0) {
-    std::map<const void*, std::string> names;
-    for (auto& [name, parameter] : contents.model.named_parameters()) names[parameter.identity()] = name;
-    std::string problems;
-    for (const nn::Parameter& parameter : contents.optimizer->parameters()) {
-      state.emplace_back();
-      for (const std::string& kind : contents.optimizer->state_names()) {
-        const std::string name = "optimizer/" + kind + "/" + names[parameter.identity()];
-        auto info = stored.find(name);
-        if (info == stored.end()) {
-          problems += "\n  missing: " + name;
-        } else if (!(info->second.shape == parameter.file_shape())) {
-          problems +=
-              "\n  shape of " + name + ": " + info->second.shape.str() + ", expected " + parameter.file_shape().str();
-        } else {
-          state.back()[kind] = read(name, parameter);
-        }
-      }
-    }
-    if (!problems.empty())
-      throw KeyError("[checkpoint] '" + found->path.string() + "' doesn't fit the optimizer:" + problems);
-  }
-  nn::Module::Source source;
-  const std::string prefix = "model/";
-  for (const auto& [name, info] : stored) {
-    if (name.starts_with(prefix)) source.names.push_back(name.substr(prefix.size()));
-  }
-  source.shape_of = [&](const std::string& name) { return stored.at(prefix + name).shape; };
-  source.load = [&](const std::string& name, const nn::Parameter& parameter) { return read(prefix + name, parameter); };
-  contents.model.load_state_dict(source);
-  if (contents.optimizer) {
-    if (!state.empty()) contents.optimizer->load_state(state);
-    contents.optimizer->set_steps(steps);
-  }
-  wait_for_reads();
-  current_graph().set_random_state(manifest.random);
-  contents.step = manifest.step;
-  contents.config = manifest.config;
-  return {found->path, manifest.step, manifest.config};
+  need_values(directory);
+  make_directories(directory);
+  prove_shared(directory, current_graph().client().runtime->binding(), where);
 }
 
 }  // namespace dtorch::checkpoint

@@ -1,10 +1,12 @@
 // Checkpoints of logical tensors: a directory runs/a/step-000123/ with part-<node>.h5 (what the devices of a node hold,
 // written by that node), model.h5 (every tensor whole, as h5py shows it) and manifest.json (step, random state, length
 // and XXH3-128 of every file). All nodes must see the directory. Written under a temporary name, flushed, checked,
-// renamed: at any moment the newest complete one loads. One written on any layout loads on any other, bitwise.
+// renamed: at any moment the newest complete one loads. One written on any layout loads on any other, bitwise. One job
+// writes to a directory at a time. docs/checkpoints.md has the protocol.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,21 +33,31 @@ struct Contents {
   OptimizerRef optimizer = {};  // none: parameters only
   int64_t step = 0;             // steps done; also the data position
   std::string config = {};      // whatever the program wants to find again (JSON text)
+  // A save's config instead of `config`, for what only the devices know by then. Called once, on another thread, which
+  // it may block (TensorFuture::get); makes no calls of the Graph. What it throws fails the save.
+  std::function<std::string()> late_config = {};
 };
 struct SaveOptions {
   int64_t keep_last = 3;  // older complete ones are removed; 0: keep all
 };
 // Blocks until the files are durable. Returns the directory. Throws RuntimeFault (full disk, no permission): then
-// nothing that was there before is lost.
+// nothing that was there before is lost. UserError, as save_async and check_directory do, in a job of simulated devices
+// (--device null), which have no values.
 std::filesystem::path save(const std::filesystem::path& directory, const Contents& contents,
                            const SaveOptions& options = {}, Where where = Where::current());
 
-// The same, but returns as soon as the devices have been told; the values are those of now, whatever changes later.
-// What fails is thrown by the next save or by wait(), and logged at the end of the process.
+// The same, but doesn't wait for the devices: the values are those of now, whatever changes later. What fails is thrown
+// by the next save, by wait(), or at the end of dtorch::run, which waits for it.
 std::filesystem::path save_async(const std::filesystem::path& directory, const Contents& contents,
                                  const SaveOptions& options = {}, Where where = Where::current());
 // Blocks until the checkpoint of the last save_async is durable; throws what went wrong with it, once.
 void wait();
+// A save is under way. Any thread; doesn't block.
+bool is_writing();
+
+// Throws RuntimeFault unless every node sees what rank 0 writes in `directory`, which is made if need be: for the start
+// of a program that will save there. (A save finds the same out, but late.) Blocks.
+void check_directory(const std::filesystem::path& directory, Where where = Where::current());
 
 struct Found {
   std::filesystem::path path;

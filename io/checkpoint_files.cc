@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kOldPrefix = ".old-";
+constexpr const char* kTemporaryPrefix = ".tmp-step-";
 
 }  // namespace
 
@@ -27,8 +28,8 @@ std::string directory_name(int64_t step) {
   return "step-" + digits;
 }
 
+fs::path temporary_of(const fs::path& directory, int64_t step) { return directory / (".tmp-" + directory_name(step)); }
 std::string part_name(int64_t node) { return "part-" + std::to_string(node) + ".h5"; }
-std::string part_facts_name(int64_t node) { return "part-" + std::to_string(node) + ".json"; }
 std::string box_name(const std::string& tensor, int64_t index) { return tensor + "@" + std::to_string(index); }
 
 FileFacts facts_of(const fs::path& file) { return {static_cast<int64_t>(fs::file_size(file)), io::hash_file(file)}; }
@@ -120,9 +121,26 @@ void commit(const fs::path& temporary, const fs::path& target) {
 }
 
 void remove_older(const fs::path& directory, int64_t keep_last) {
+  std::vector<fs::path> begun;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) begun.push_back(entry.path());
+  }
+  for (const fs::path& path : begun) fs::remove_all(path);
   if (keep_last <= 0) return;
   auto all = committed(directory);
   for (size_t i = static_cast<size_t>(keep_last); i < all.size(); ++i) fs::remove_all(all[i].second);
+}
+
+void need_proof(const fs::path& directory, const std::string& proof) {
+  std::string found;
+  try {
+    found = io::read_file(directory / kProof);
+  } catch (const RuntimeFault&) {
+    found.clear();  // no such file is the usual case
+  }
+  if (found == proof) return;
+  throw RuntimeFault("it doesn't see what rank 0 wrote in '" + directory.string() +
+                     "'; checkpoints need a directory that all nodes share");
 }
 
 void stop_point(const char* name) {

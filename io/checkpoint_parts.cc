@@ -1,19 +1,18 @@
 #include "io/checkpoint_parts.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "io/file.h"
 #include "io/operators.h"
 #include "io/part_writer.h"
+#include "runtime/base/log.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/record.h"
 
@@ -22,6 +21,7 @@ namespace {
 
 using checkpoint::PartWriter;
 
+// What changes from save to save is the scalar, the session, so that the specs of write stay the same.
 struct OpenAttrs {
   std::string path, proof;
   std::vector<int64_t> node_of_device;
@@ -32,7 +32,6 @@ struct OpenAttrs {
     v("node_of_device", node_of_device);
   }
 };
-// What changes from save to save is the scalar, the session, so that the specs stay the same.
 struct WriteAttrs {
   std::string name;
   template <class V>
@@ -48,46 +47,51 @@ struct FinishAttrs {
   }
 };
 
-// The writers of this process by session and device; several nodes may be threads of one process.
-class OpenParts {
+std::vector<int64_t> nodes_in(const std::vector<int64_t>& node_of_device) {
+  const std::set<int64_t> nodes(node_of_device.begin(), node_of_device.end());
+  return {nodes.begin(), nodes.end()};
+}
+
+// The parts that this node writes, of the newest save: its own, and after a recovery those of lost nodes whose devices
+// are here now.
+class NodesParts final : public BackgroundWork {
  public:
-  static OpenParts& of_process() {
-    static OpenParts parts;
-    return parts;
-  }
-  void open(int64_t session, int64_t device, const OpenAttrs& attributes) {
-    std::vector<std::shared_ptr<PartWriter>> ended;  // their threads are waited for outside of the lock
+  explicit NodesParts(Background& background) : background_(background) {}
+  void open(uint64_t session, int64_t device, const OpenAttrs& attributes) {
+    std::map<int64_t, std::shared_ptr<PartWriter>> before;  // their threads are waited for outside of the lock
     std::lock_guard lock(mutex_);
-    for (auto it = writers_.begin(); it != writers_.end();) {
-      if (it->first.first == session) {
-        ++it;
-        continue;
-      }
-      ended.push_back(std::move(it->second));
-      it = writers_.erase(it);
-    }
-    const int64_t node = attributes.node_of_device.at(static_cast<size_t>(device));
-    const auto& nodes = attributes.node_of_device;
-    std::shared_ptr<PartWriter> writer;
-    for (const auto& [key, open] : writers_) {
-      if (nodes.at(static_cast<size_t>(key.second)) == node) writer = open;
-    }
-    if (!writer)
-      writer = std::make_shared<PartWriter>(attributes.path, node, std::count(nodes.begin(), nodes.end(), node));
-    writers_[{session, device}] = std::move(writer);
+    if (session_ != session) before.swap(writers_);
+    session_ = session;
+    const std::vector<int64_t>& node_of = node_of_device_ = attributes.node_of_device;
+    const int64_t node = node_of.at(static_cast<size_t>(device));
+    std::shared_ptr<PartWriter>& writer = writers_[node];
+    if (writer) return;
+    const std::vector<int64_t> nodes = nodes_in(node_of);
+    checkpoint::PartOrder order{.directory = attributes.path,
+                                .proof = attributes.proof,
+                                .node = node,
+                                .num_devices = std::count(node_of.begin(), node_of.end(), node),
+                                .read = session,
+                                .row = std::find(nodes.begin(), nodes.end(), node) - nodes.begin()};
+    writer = std::make_shared<PartWriter>(std::move(order), background_);
   }
-  std::shared_ptr<PartWriter> find(int64_t session, int64_t device) {
+  // Of the part with the device's values. Null: another save has begun.
+  std::shared_ptr<PartWriter> find(uint64_t session, int64_t device) {
     std::lock_guard lock(mutex_);
-    auto found = writers_.find({session, device});
-    return found == writers_.end() ? nullptr : found->second;
+    return session_ == session ? writers_.at(node_of_device_.at(static_cast<size_t>(device))) : nullptr;
   }
 
  private:
+  Background& background_;
   std::mutex mutex_;
-  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<PartWriter>> writers_;  // under mutex_
+  uint64_t session_ = 0;                                    // under mutex_, as the next two
+  std::vector<int64_t> node_of_device_;                     // when the save was begun
+  std::map<int64_t, std::shared_ptr<PartWriter>> writers_;  // by that node
 };
 
-std::vector<OutputMeta> one_each_infer(const InferContext& context) {
+uint64_t session_of(const KernelContext& context) { return context.scalar(0).bits; }
+
+std::vector<OutputMeta> open_infer(const InferContext& context) {
   return {{{static_cast<int64_t>(context.attributes<OpenAttrs>().node_of_device.size())}, kInt64}};
 }
 
@@ -101,20 +105,15 @@ void set_zeros(KernelContext& context) {
   context.output(0) = std::move(out);
 }
 
-void open_kernel(KernelContext& context) {
+void prove_kernel(KernelContext& context) {
   const auto& a = context.attributes<OpenAttrs>();
-  std::string proof;
-  try {
-    proof = io::read_file(std::filesystem::path(a.path) / checkpoint::kProof);
-  } catch (const RuntimeFault&) {
-    proof.clear();
-  }
-  if (proof != a.proof) {
-    throw RuntimeFault("node " + std::to_string(a.node_of_device.at(static_cast<size_t>(context.device()))) +
-                       " doesn't see what rank 0 wrote in '" + a.path +
-                       "': checkpoints need a directory that all nodes share");
-  }
-  OpenParts::of_process().open(context.scalar(0).as_int(), context.device(), a);
+  checkpoint::need_proof(a.path, a.proof);
+  set_zeros(context);
+}
+
+void open_kernel(KernelContext& context) {
+  this_nodes_background().work<NodesParts>().open(session_of(context), context.device(),
+                                                  context.attributes<OpenAttrs>());
   set_zeros(context);
 }
 
@@ -124,8 +123,8 @@ std::optional<std::vector<Layout>> any_layout(const InferContext&, std::span<con
 }
 
 void write_kernel(KernelContext& context) {
-  const auto writer = OpenParts::of_process().find(context.scalar(0).as_int(), context.device());
-  if (!writer) return;  // another save began
+  const auto writer = this_nodes_background().work<NodesParts>().find(session_of(context), context.device());
+  if (!writer) return;
   const TensorMeta& meta = context.input_meta(0);
   const int64_t index = meta.layout.mesh().index_of(context.device());
   const Box& box = context.input_box(0);
@@ -138,7 +137,7 @@ void write_kernel(KernelContext& context) {
 }
 
 void finish_kernel(KernelContext& context) {
-  const auto writer = OpenParts::of_process().find(context.scalar(0).as_int(), context.device());
+  const auto writer = this_nodes_background().work<NodesParts>().find(session_of(context), context.device());
   const auto& writes = context.attributes<FinishAttrs>().writes_of_device;
   if (writer) writer->finish_device(writes.at(static_cast<size_t>(context.device())));
   set_zeros(context);
@@ -146,10 +145,17 @@ void finish_kernel(KernelContext& context) {
 
 }  // namespace
 
+constinit OperatorDef checkpoint_prove_op = {.name = "checkpoint_prove",
+                                             .signature = "looks for a file that rank 0 wrote",
+                                             .attributes = attribute_codec<OpenAttrs>(),
+                                             .infer = open_infer,
+                                             .kernel = prove_kernel,
+                                             .klass = OperatorClass::kEffect,
+                                             .placement_class = PlacementClass::kAnyLayout};
 constinit OperatorDef checkpoint_open_op = {.name = "checkpoint_open",
                                             .signature = "opens a checkpoint's parts",
                                             .attributes = attribute_codec<OpenAttrs>(),
-                                            .infer = one_each_infer,
+                                            .infer = open_infer,
                                             .kernel = open_kernel,
                                             .klass = OperatorClass::kEffect,
                                             .placement_class = PlacementClass::kAnyLayout};
@@ -183,44 +189,48 @@ std::vector<Holder> writers(const Layout& layout, const Shape& shape) {
   return out;
 }
 
-std::optional<io::Slab> slab_of(const Shape& shape, const Box& box, const Shape& file_shape) {
-  io::Slab slab;
-  int64_t d = 0;
-  for (int64_t file_size : file_shape) {
-    const int64_t first = d;
-    for (int64_t product = 1; d < shape.ndim() && (product < file_size || shape[d] == 1); ++d) product *= shape[d];
-    // The last dim of the group that is cut; those after it are whole.
-    int64_t cut = d - 1, inner = 1;
-    while (cut > first && box.size[cut] == shape[cut]) inner *= shape[cut--];
-    // Those before it must be one run of positions.
-    int64_t start = 0, count = 1, period = 1;
-    for (int64_t e = first; e < cut; ++e) {
-      if (count != 1 && box.size[e] != shape[e]) return std::nullopt;
-      start = start * shape[e] + box.offset[e];
-      count *= box.size[e];
-    }
-    int64_t offset = 0, block = 1;
-    if (cut >= first) {
-      period = shape[cut] * inner;
-      offset = box.offset[cut] * inner;
-      block = box.size[cut] * inner;
-    }
-    slab.start.push_back(start * period + offset);
-    slab.stride.push_back(std::max<int64_t>(period, 1));
-    slab.count.push_back(count);
-    slab.block.push_back(block);
-  }
-  if (d != shape.ndim()) return std::nullopt;
-  return slab;
-}
-
 namespace {
+
+OpenAttrs proof_in(const std::filesystem::path& directory, const DeviceBinding& binding) {
+  std::random_device random;
+  OpenAttrs attributes{
+      std::filesystem::absolute(directory).string(), std::to_string(random()) + "-" + std::to_string(random()), {}};
+  for (int32_t node : binding.node_of_device) attributes.node_of_device.push_back(node);
+  io::write_file(directory / kProof, attributes.proof);
+  return attributes;
+}
 
 DeviceMesh mesh_of_all(const std::string& kind, int64_t num_devices) {
   return init_device_mesh(kind, Shape{num_devices});
 }
 
+struct RemovedAtEnd {
+  const std::filesystem::path path;
+  ~RemovedAtEnd() {
+    std::error_code ignored;  // what it proved is known
+    std::filesystem::remove(path, ignored);
+  }
+};
+
+FileFacts facts_in(const std::string& text, int64_t node) {
+  const nlohmann::json said = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (said.is_object() && said.contains("error"))
+    throw RuntimeFault("node " + std::to_string(node) + ": " + said["error"].get<std::string>());
+  DTORCH_CHECK(said.is_object(), "node " + std::to_string(node) + " says nothing of its part");
+  return {said.at("bytes").get<int64_t>(), said.at("xxh3_128").get<std::string>()};
+}
+
 }  // namespace
+
+std::map<int64_t, FileFacts> PartAnswers::get() const {
+  const HostTensor rows = rows_.get();
+  std::map<int64_t, FileFacts> out;
+  for (size_t row = 0; row < nodes_.size(); ++row) {
+    const auto* text = reinterpret_cast<const char*>(rows.bytes()) + row * static_cast<size_t>(kAnswerBytes);
+    out[nodes_[row]] = facts_in({text, static_cast<size_t>(kAnswerBytes)}, nodes_[row]);
+  }
+  return out;
+}
 
 PartsCall::PartsCall(const std::filesystem::path& temporary, const std::string& kind, const DeviceBinding& binding,
                      const Where& where)
@@ -228,14 +238,21 @@ PartsCall::PartsCall(const std::filesystem::path& temporary, const std::string& 
       mesh_(mesh_of_all(kind, binding.num_devices())),
       session_(next_host_data_number()),
       writes_of_device_(static_cast<size_t>(binding.num_devices())) {
-  std::random_device random;
-  OpenAttrs attributes{
-      std::filesystem::absolute(temporary).string(), std::to_string(random()) + "-" + std::to_string(random()), {}};
-  for (int32_t node : binding.node_of_device) attributes.node_of_device.push_back(node);
-  io::write_file(temporary / kProof, attributes.proof);
+  const OpenAttrs attributes = proof_in(temporary, binding);
+  nodes_ = nodes_in(attributes.node_of_device);
   const Layout layouts[] = {Layout(mesh_, {Shard(0)}, 1)};
   const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(session_))};
-  record(checkpoint_open_op, attributes, {}, where_, {.scalars = scalars, .output_layouts = layouts}).to_host(where_);
+  record(checkpoint_open_op, attributes, {}, where_, {.scalars = scalars, .output_layouts = layouts});
+}
+
+PartsCall::~PartsCall() {
+  if (is_finished_) return;
+  try {
+    // Until nobody writes there any more: the caller removes the folder.
+    finish().get();
+  } catch (const std::exception& error) {  // of the save, or the Graph has failed: there is no session any more
+    log_debug("a save that was given up: {}", error.what());
+  }
 }
 
 void PartsCall::write(const std::string& name, const Tensor& value) {
@@ -244,53 +261,26 @@ void PartsCall::write(const std::string& name, const Tensor& value) {
   for (int64_t device : value.mesh().devices()) ++writes_of_device_.at(static_cast<size_t>(device));
 }
 
-void PartsCall::finish() {
+PartAnswers PartsCall::finish() {
+  const Shape rows{static_cast<int64_t>(nodes_.size()), kAnswerBytes};
+  auto payload = make_intrusive<RecordPayload>();
+  payload->read = make_intrusive<ReadState>(rows, kUInt8, whole(rows));
+  TensorFuture future(payload->read, current_graph().client().callbacks);
   const Layout layouts[] = {Layout(mesh_, {Shard(0)}, 1)};
   const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(session_))};
+  payload->add_ref();  // the call's
+  is_finished_ = true;
   record(checkpoint_finish_op, FinishAttrs{writes_of_device_}, {}, where_,
-         {.scalars = scalars, .output_layouts = layouts});
+         {.scalars = scalars, .output_layouts = layouts, .payload = payload.get()});
   current_graph().flush();
+  return {std::move(future), nodes_};
 }
 
-namespace {
-
-// A node that can't even say that it failed (its disk is gone) must not be waited for for ever.
-constexpr std::chrono::minutes kWithoutProgress{5};
-
-// What a node says of its part. Nodes answer by a file, so that a save in the background keeps no stream of a device
-// busy; between two looks at it this thread sleeps.
-nlohmann::json answer_of(const std::filesystem::path& temporary, int64_t node) {
-  using Clock = std::chrono::steady_clock;
-  std::error_code error;
-  auto changed = Clock::now();
-  for (uintmax_t size = 0;;) {
-    nlohmann::json said = nlohmann::json::parse(io::read_file(temporary / part_facts_name(node)), nullptr, false);
-    if (said.is_object()) return said;  // else: not yet, or half of it
-    const uintmax_t now = std::filesystem::file_size(temporary / part_name(node), error);
-    if (now != std::exchange(size, now)) changed = Clock::now();
-    if (Clock::now() - changed > kWithoutProgress) {
-      throw RuntimeFault("node " + std::to_string(node) + " has written nothing of '" + part_name(node) +
-                         "' for 5 minutes and doesn't say why");
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-}
-
-}  // namespace
-
-std::vector<FileFacts> wait_for_parts(const std::filesystem::path& temporary, int64_t num_nodes) {
-  std::vector<FileFacts> out;
-  std::string failure;
-  for (int64_t node = 0; node < num_nodes; ++node) {
-    const nlohmann::json said = answer_of(temporary, node);
-    if (!said.contains("error")) {
-      out.push_back({said.at("bytes").get<int64_t>(), said.at("xxh3_128").get<std::string>()});
-    } else if (failure.empty()) {
-      failure = "node " + std::to_string(node) + ": " + said["error"].get<std::string>();
-    }
-  }
-  if (!failure.empty()) throw RuntimeFault(failure);
-  return out;
+void prove_shared(const std::filesystem::path& directory, const DeviceBinding& binding, const Where& where) {
+  const OpenAttrs attributes = proof_in(directory, binding);
+  const RemovedAtEnd proof{directory / kProof};
+  const Layout layouts[] = {Layout(mesh_of_all("cpu", binding.num_devices()), {Shard(0)}, 1)};
+  record(checkpoint_prove_op, attributes, {}, where, {.output_layouts = layouts}).to_host(where);
 }
 
 }  // namespace checkpoint

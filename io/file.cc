@@ -79,10 +79,8 @@ void commit_rename(const std::filesystem::path& from, const std::filesystem::pat
   sync_path(to.has_parent_path() ? to.parent_path() : ".");
 }
 
-namespace {
-
-void write_all(const std::filesystem::path& path, int flags, const void* data, size_t num_bytes) {
-  Descriptor file(path.string(), flags);
+void write_file(const std::filesystem::path& path, const void* data, size_t num_bytes) {
+  Descriptor file(path.string(), O_WRONLY | O_CREAT | O_TRUNC);
   const auto* from = static_cast<const char*>(data);
   for (size_t done = 0; done < num_bytes;) {
     const ssize_t wrote = ::write(file.get(), from + done, num_bytes - done);
@@ -91,16 +89,6 @@ void write_all(const std::filesystem::path& path, int flags, const void* data, s
     done += static_cast<size_t>(wrote);
   }
   if (::fsync(file.get()) != 0) fail("cannot sync", path.string());
-}
-
-}  // namespace
-
-void write_file(const std::filesystem::path& path, const void* data, size_t num_bytes) {
-  write_all(path, O_WRONLY | O_CREAT | O_TRUNC, data, num_bytes);
-}
-
-void overwrite_file(const std::filesystem::path& path, const std::string& text) {
-  write_all(path, O_WRONLY, text.data(), text.size());
 }
 
 void write_file(const std::filesystem::path& path, const std::string& text) {

@@ -33,8 +33,6 @@ void commit_rename(const std::filesystem::path& from, const std::filesystem::pat
 // Writes a whole small file durably (without renaming).
 void write_file(const std::filesystem::path& path, const void* data, size_t num_bytes);
 void write_file(const std::filesystem::path& path, const std::string& text);
-// Writes over the first bytes of a file that exists, durably.
-void overwrite_file(const std::filesystem::path& path, const std::string& text);
 std::string read_file(const std::filesystem::path& path);
 // XXH3-128 of a file's bytes as 32 hexadecimal digits.
 std::string hash_file(const std::filesystem::path& path);

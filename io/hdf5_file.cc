@@ -1,6 +1,10 @@
 #include "io/hdf5_file.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -20,19 +24,36 @@ using hdf5::write_string;
 
 namespace {
 
-constexpr hsize_t kChunkElements = 1 << 18;
+std::vector<hsize_t> list(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+void select(hid_t space, const Slab& slab, const std::string& where) {
+  const auto start = list(slab.start), stride = list(slab.stride), count = list(slab.count), block = list(slab.block);
+  need(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), stride.data(), count.data(), block.data()), where);
+}
 
 // Whole rows where they fit.
 std::vector<hsize_t> chunk_of(const std::vector<hsize_t>& sizes) {
   std::vector<hsize_t> chunk = sizes;
   hsize_t elements = 1;
   for (hsize_t size : sizes) elements *= size;
-  for (size_t d = 0; d < chunk.size() && elements > kChunkElements; ++d) {
+  constexpr auto kMost = static_cast<hsize_t>(kChunkElements);
+  for (size_t d = 0; d < chunk.size() && elements > kMost; ++d) {
     const hsize_t row = elements / chunk[d];
-    chunk[d] = std::clamp<hsize_t>(kChunkElements / std::max<hsize_t>(row, 1), 1, chunk[d]);
+    chunk[d] = std::clamp<hsize_t>(kMost / std::max<hsize_t>(row, 1), 1, chunk[d]);
     elements = row * chunk[d];
   }
   return chunk;
+}
+
+// What is commonest said in a user's words; HDF5 has its own for the rest.
+void require_hdf5_file(const std::string& path) {
+  const std::string before = "cannot open '" + path + "': ";
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) throw RuntimeFault(before + "it is a folder");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw RuntimeFault(before + std::strerror(errno));
+  if (H5Fis_hdf5(path.c_str()) == 0)
+    throw RuntimeFault(before + "it is no HDF5 file (`dtorch_app prepare` makes token files)");
 }
 
 }  // namespace
@@ -49,6 +70,7 @@ Hdf5File::Hdf5File(const std::filesystem::path& path, Mode mode)
     if (file_ < 0 && !sink_->failure.empty()) throw RuntimeFault(where + ": " + sink_->failure);
     need(file_ < 0 ? -1 : 0, where);
   } else {
+    require_hdf5_file(path_);
     file_ = H5Fopen(path_.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
     need(file_ < 0 ? -1 : 0, "cannot open HDF5 file '" + path_ + "'");
   }
@@ -111,8 +133,8 @@ void Hdf5File::write_box(const std::string& name, const Box& box, const void* pa
     need(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, packed), where);
   } else {
     Handle space(H5Dget_space(dataset), H5Sclose, where);
-    std::vector<hsize_t> offset(box.offset.begin(), box.offset.end()), size(box.size.begin(), box.size.end());
-    need(H5Sselect_hyperslab(space, H5S_SELECT_SET, offset.data(), nullptr, size.data(), nullptr), where);
+    select(space, slab_of_box(box), where);
+    const auto size = list(box.size);
     Handle memory(H5Screate_simple(static_cast<int>(size.size()), size.data(), nullptr), H5Sclose, where);
     need(H5Dwrite(dataset, type, memory, space, H5P_DEFAULT, packed), where);
   }
@@ -134,12 +156,11 @@ void Hdf5File::write_virtual(const std::string& name, const Shape& shape, DType 
   Handle links(H5Pcreate(H5P_LINK_CREATE), H5Pclose, where);
   need(H5Pset_create_intermediate_group(links, 1), where);
   Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, where);
-  const auto list = [](const Shape& of) { return std::vector<hsize_t>(of.begin(), of.end()); };
   for (const VirtualPart& part : parts) {
-    const auto start = list(part.where.start), stride = list(part.where.stride), count = list(part.where.count),
-               block = list(part.where.block), there = list(part.shape);
-    need(H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), stride.data(), count.data(), block.data()), where);
+    select(space, part.where, where);
+    const auto there = list(part.shape);
     Handle source(H5Screate_simple(static_cast<int>(there.size()), there.data(), nullptr), H5Sclose, where);
+    if (part.box) select(source, slab_of_box(*part.box), where);
     need(H5Pset_virtual(creation, space, part.file.c_str(), part.dataset.c_str(), source), where);
   }
   need(H5Sselect_all(space), where);
@@ -201,24 +222,32 @@ static void need_sources(hid_t dataset, const std::string& path, const std::stri
 }
 
 void Hdf5File::read_box(const std::string& name, const Box& box, void* packed) const {
+  read_slab(name, slab_of_box(box), packed);
+}
+
+void Hdf5File::read_slab(const std::string& name, const Slab& slab, void* packed) const {
   std::lock_guard lock(hdf5::lock());
   quiet();
   const std::string where = "cannot read data set '" + name + "' of '" + path_ + "'";
-  if (box.empty()) return;
+  const int64_t elements = slab.num_elements();
+  if (elements == 0) return;
   Handle dataset(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose, where);
   need_sources(dataset, path_, where);
   const hid_t type = native_type(dtype_of_dataset(dataset, where));
-  if (box.ndim() == 0) {
+  if (slab.start.ndim() == 0) {
     need(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, packed), where);
     return;
   }
   Handle space(H5Dget_space(dataset), H5Sclose, where);
-  std::vector<hsize_t> offset(box.offset.begin(), box.offset.end()), size(box.size.begin(), box.size.end());
-  if (H5Sget_simple_extent_ndims(space) != static_cast<int>(size.size()))
+  if (H5Sget_simple_extent_ndims(space) != static_cast<int>(slab.start.ndim()))
     throw RuntimeFault(where + ": it has another number of dims");
-  need(H5Sselect_hyperslab(space, H5S_SELECT_SET, offset.data(), nullptr, size.data(), nullptr), where);
-  if (H5Sselect_valid(space) <= 0) throw RuntimeFault(where + ": box " + box.str() + " is outside");
-  Handle memory(H5Screate_simple(static_cast<int>(size.size()), size.data(), nullptr), H5Sclose, where);
+  select(space, slab, where);
+  if (H5Sselect_valid(space) <= 0) {
+    throw RuntimeFault(where + ": " + slab.count.str() + " blocks of " + slab.block.str() + " from " +
+                       slab.start.str() + " on are outside");
+  }
+  const auto count = static_cast<hsize_t>(elements);
+  Handle memory(H5Screate_simple(1, &count, nullptr), H5Sclose, where);
   need(H5Dread(dataset, type, memory, space, H5P_DEFAULT, packed), where);
 }
 

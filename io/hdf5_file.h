@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "io/slabs.h"
 #include "mesh/dtype.h"
 #include "mesh/shape.h"
 #include "runtime/client/host_tensor.h"
@@ -20,15 +21,15 @@ namespace hdf5 {
 struct Sink;
 }
 
-// Of each dim, `count` blocks of `block` elements, `stride` apart, from `start` on.
-struct Slab {
-  Shape start, stride, count, block;
-};
-// What a virtual data set shows at `where`: all elements of a data set of `shape` of another file, in row-major order.
+// Elements of a chunk, at most.
+inline constexpr int64_t kChunkElements = 1 << 18;
+
+// What a virtual data set shows at `where`: the elements of a data set of `shape` of another file, in row-major order.
 struct VirtualPart {
   Slab where;
   std::string file, dataset;  // the file's name beside this one
   Shape shape;
+  std::optional<Box> box = {};  // of the data set; none: all of it
 };
 
 struct DatasetInfo {
@@ -57,8 +58,9 @@ class Hdf5File {
   void write_virtual(const std::string& name, const Shape& shape, DType dtype, const std::vector<VirtualPart>& parts);
   DatasetInfo info(const std::string& name) const;
   std::vector<std::string> dataset_names() const;  // sorted, full paths without the leading '/'
-  // The elements of `box`, packed row-major, in the data set's dtype.
+  // The elements of `box` or `slab`, packed row-major, in the data set's dtype.
   void read_box(const std::string& name, const Box& box, void* packed) const;
+  void read_slab(const std::string& name, const Slab& slab, void* packed) const;
 
   void set_attribute(const std::string& name, int64_t value);
   void set_attribute(const std::string& name, const std::string& value);

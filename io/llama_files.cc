@@ -127,30 +127,49 @@ LlamaFile open_gguf(const fs::path& path) {
   return out;
 }
 
-// Files of safetensors by tensor name.
-std::map<std::string, std::shared_ptr<const safetensors::File>> tensors_in(const fs::path& path) {
-  std::map<std::string, std::shared_ptr<const safetensors::File>> all;
+using TensorFiles = std::map<std::string, std::shared_ptr<const safetensors::File>>;  // by tensor name
+
+// File names by tensor name.
+std::map<std::string, std::string> read_index(const fs::path& index) {
+  std::map<std::string, std::string> files;
+  try {
+    const auto json = nlohmann::json::parse(read_file(index));
+    for (const auto& [name, file] : json.at("weight_map").items()) files[name] = file.get<std::string>();
+  } catch (const nlohmann::json::exception& error) {
+    throw DecodeError("'" + index.string() + "' isn't an index of safetensors: " + error.what());
+  }
+  for (const auto& [name, file] : files) {
+    if (file.find('/') != std::string::npos) throw DecodeError("a file name with '/' in '" + index.string() + "'");
+    if (!fs::is_regular_file(index.parent_path() / file)) {
+      throw RuntimeFault("'" + index.string() + "' says that tensor '" + name + "' is in '" + file +
+                         "', which isn't there");
+    }
+  }
+  return files;
+}
+
+TensorFiles tensors_in(const fs::path& path) {
+  TensorFiles all;
   const auto add = [&](const fs::path& file) {
     const auto opened = std::make_shared<const safetensors::File>(safetensors::open(file));
     for (const auto& [name, entry] : opened->entries()) all[name] = opened;
   };
+  const fs::path index = path / "model.safetensors.index.json";
   if (!fs::is_directory(path)) {
     add(path);
-  } else if (fs::exists(path / "model.safetensors.index.json")) {
-    const fs::path index = path / "model.safetensors.index.json";
-    std::set<std::string> files;
-    try {
-      const auto json = nlohmann::json::parse(read_file(index));
-      for (const auto& [name, file] : json.at("weight_map").items()) files.insert(file.get<std::string>());
-    } catch (const nlohmann::json::exception& error) {
-      throw DecodeError("'" + index.string() + "' isn't an index of safetensors: " + error.what());
-    }
-    for (const std::string& file : files) {
-      if (file.find('/') != std::string::npos) throw DecodeError("a file name with '/' in the index");
-      add(path / file);
-    }
-  } else {
+  } else if (!fs::exists(index)) {
     add(path / "model.safetensors");
+  } else {
+    const auto file_of = read_index(index);
+    std::set<std::string> files;
+    for (const auto& [name, file] : file_of) files.insert(file);
+    for (const std::string& file : files) add(path / file);
+    for (const auto& [name, file] : file_of) {
+      if (!all.contains(name)) {
+        throw DecodeError("'" + index.string() + "' says that tensor '" + name + "' is in '" + file +
+                          "', which doesn't have it");
+      }
+    }
   }
   return all;
 }
@@ -195,8 +214,7 @@ LlamaFile open_hugging_face(const fs::path& path) {
   } catch (const nlohmann::json::exception& error) {
     throw DecodeError("'" + (folder / "config.json").string() + "' doesn't describe a Llama: " + error.what());
   }
-  const auto tensors =
-      std::make_shared<const std::map<std::string, std::shared_ptr<const safetensors::File>>>(tensors_in(path));
+  const auto tensors = std::make_shared<const TensorFiles>(tensors_in(path));
   need_tensors_for(path, c.layers, tensors->size());
   const auto names = std::make_shared<const std::map<std::string, std::string>>(names_of(c, false));
   need_known_tensors(path, *tensors, *names, [](const std::string& name) {

@@ -18,4 +18,9 @@ struct LlamaFile {
 // DecodeError, KeyError (a tensor or key is missing) or UserError (not a Llama).
 LlamaFile open_llama(const std::filesystem::path& path);
 
+// The same function with experts: each feed-forward part is cut along its inner dim into so many experts, and every
+// token is computed by all of them, each with weight 1. So weights that were trained without experts can be spread over
+// an axis of experts. Throws UserError when the model has experts already or its inner width isn't a multiple.
+LlamaFile cut_into_experts(const LlamaFile& dense, int64_t experts);
+
 }  // namespace dtorch::io

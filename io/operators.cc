@@ -1,10 +1,12 @@
 #include "io/operators.h"
 
+#include "ops/def/effects.h"
+
 namespace dtorch {
 
 std::vector<OperatorDef*> io_operators() {
-  return {&token_batch_op,     &file_slice_op,       &hdf5_slice_op,       &gguf_slice_op,
-          &checkpoint_open_op, &checkpoint_write_op, &checkpoint_finish_op};
+  return {&token_batch_op,      &file_slice_op,      &hdf5_slice_op,       &gguf_slice_op,
+          &checkpoint_prove_op, &checkpoint_open_op, &checkpoint_write_op, &checkpoint_finish_op};
 }
 
 void register_io_operators() {
@@ -12,6 +14,8 @@ void register_io_operators() {
   for (OperatorDef* def : io_operators()) {
     if (!registry.find(def->name)) registry.add(*def);
   }
+  for (OperatorDef* def : {&checkpoint_open_op, &checkpoint_write_op, &checkpoint_finish_op})
+    add_session_operator(*def);
 }
 
 }  // namespace dtorch

@@ -10,6 +10,6 @@ std::vector<OperatorDef*> io_operators();
 // Adds them to OperatorRegistry::global() after the built-in operators. Idempotent.
 void register_io_operators();
 extern OperatorDef token_batch_op, file_slice_op, hdf5_slice_op, gguf_slice_op;
-extern OperatorDef checkpoint_open_op, checkpoint_write_op, checkpoint_finish_op;
+extern OperatorDef checkpoint_prove_op, checkpoint_open_op, checkpoint_write_op, checkpoint_finish_op;
 
 }  // namespace dtorch

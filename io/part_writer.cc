@@ -1,6 +1,7 @@
 #include "io/part_writer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,23 +13,16 @@ namespace dtorch::checkpoint {
 namespace {
 
 constexpr int64_t kBlockBytes = 64 << 20;
-constexpr int64_t kChunkElements = 1 << 18;  // as Hdf5File has them: whole chunks are written
-// The file that says how it went has its size from the start, so that a full disk can be reported.
-constexpr size_t kFactsBytes = 4096;
 
-std::filesystem::path prepared_facts(const std::filesystem::path& path) {
-  io::write_file(path, std::string(kFactsBytes, ' '));
-  return path;
+std::string error_answer(const std::string& what) {
+  const std::string text = what.substr(0, (kAnswerBytes - 32) / 6);  // a byte takes up to six in JSON
+  return nlohmann::json{{"error", text}}.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace
 
-PartWriter::PartWriter(const std::filesystem::path& directory, int64_t node, int64_t num_devices)
-    : path_(directory / part_name(node)),
-      facts_(prepared_facts(directory / part_facts_name(node))),
-      file_(path_, io::Hdf5File::Mode::kCreate),
-      devices_left_(num_devices) {
-  stop_point("opened");
+PartWriter::PartWriter(PartOrder order, Background& background)
+    : order_(std::move(order)), background_(background), devices_left_(order_.num_devices) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -60,82 +54,84 @@ void PartWriter::finish_device(int64_t expected) {
   changed_.notify_one();
 }
 
-// In blocks, so that memory is one block at most.
-void PartWriter::write_boxes(const Job& job) {
-  const Shape shape = job.tensor.local_shape();
-  file_.create(job.dataset, shape, job.tensor.dtype());
-  if (shape.ndim() == 0) {
-    file_.write_box(job.dataset, whole(shape), job.tensor.data());
-    stop_point("chunk");
-    return;
-  }
-  const int64_t row = std::max<int64_t>(shape.num_elements() / shape[0], 1),
-                row_bytes = row * size_of(job.tensor.dtype());
-  const int64_t chunk_rows = std::max<int64_t>(kChunkElements / row, 1);
-  const int64_t rows = std::max<int64_t>(kBlockBytes / row_bytes / chunk_rows, 1) * chunk_rows;
-  const bool packed = job.tensor.is_contiguous();
-  std::vector<std::byte> block;
-  Box box = whole(shape);
-  for (int64_t first = 0; first < shape[0]; first += rows) {
-    box.offset[0] = first;
-    box.size[0] = std::min(rows, shape[0] - first);
-    const std::byte* from = job.tensor.data() + first * row_bytes;
-    if (!packed) {
-      block.resize(static_cast<size_t>(box.size[0] * row_bytes));
-      pack_box(job.tensor, box, block.data());
-      from = block.data();
-    }
-    file_.write_box(job.dataset, box, from);
-    stop_point("chunk");
-  }
+void PartWriter::need_somebody_waits() const {
+  if (background_.is_ending()) throw RuntimeFault("the job is ending");
 }
 
-// What the facts file says.
-std::string PartWriter::finished(int64_t missing) {
-  if (missing != 0) throw RuntimeFault(std::to_string(missing) + " tensors have no value: their operators failed");
-  file_.close(/*sync=*/false);
+// In blocks, so that memory is one block at most.
+void PartWriter::write_boxes(io::Hdf5File& file, const Job& job) const {
+  const Shape shape = job.tensor.local_shape();
+  const int64_t width = size_of(job.tensor.dtype());
+  const bool packed = job.tensor.is_contiguous();
+  file.create(job.dataset, shape, job.tensor.dtype());
+  std::vector<std::byte> block;
+  const std::byte* from = job.tensor.data();
+  io::for_each_block(whole(shape), kBlockBytes / width, io::kChunkElements, [&](const Box& box) {
+    need_somebody_waits();
+    const int64_t bytes = box.num_elements() * width;
+    if (packed) {
+      file.write_box(job.dataset, box, from);
+      from += bytes;
+    } else {
+      block.resize(static_cast<size_t>(bytes));
+      pack_box(job.tensor, box, block.data());
+      file.write_box(job.dataset, box, block.data());
+    }
+    stop_point("chunk");
+  });
+}
+
+// False: everything is there and written.
+bool PartWriter::next_job(Job& job) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !jobs_.empty() || devices_left_ == 0 || given_up_; });
+  if (given_up_) throw RuntimeFault("the job ended, or another save began, before everything was there");
+  if (jobs_.empty()) {
+    if (missing_ != 0) throw RuntimeFault(std::to_string(missing_) + " tensors have no value: their operators failed");
+    return false;
+  }
+  job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return true;
+}
+
+// The answer.
+std::string PartWriter::write_all() {
+  const std::filesystem::path path = order_.directory / part_name(order_.node);
+  need_proof(order_.directory, order_.proof);
+  io::Hdf5File file(path, io::Hdf5File::Mode::kCreate);
+  stop_point("opened");
+  for (Job job; next_job(job); job = {}) write_boxes(file, job);
+  file.close(/*sync=*/false);
   stop_point("closed");
-  io::sync_path(path_);
+  io::sync_path(path);
   stop_point("fsync");
-  const FileFacts facts = facts_of(path_);
+  const FileFacts facts = facts_of(path);
   stop_point("hash");
   return nlohmann::json{{"bytes", facts.bytes}, {"xxh3_128", facts.hash}}.dump();
 }
 
 void PartWriter::run() {
-  std::string failure;
-  for (;;) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !jobs_.empty() || devices_left_ == 0 || given_up_; });
-    if (jobs_.empty() || given_up_) break;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    if (!failure.empty()) continue;
-    try {
-      write_boxes(job);
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
   std::string text;
   try {
-    std::unique_lock lock(mutex_);
-    if (given_up_) throw RuntimeFault("the job ended, or another save began, before everything was there");
-    const int64_t missing = missing_;
-    lock.unlock();
-    if (!failure.empty()) throw RuntimeFault(failure);
-    text = finished(missing);
+    text = write_all();
   } catch (const std::exception& error) {
-    text = nlohmann::json{{"error", std::string(error.what()).substr(0, kFactsBytes / 8)}}.dump(
-        -1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+    text = error_answer(error.what());
   }
-  try {
-    text.resize(std::max(text.size(), kFactsBytes), ' ');
-    io::overwrite_file(facts_, text);
-  } catch (const std::exception&) {
-    // The directory has been given up by rank 0, or there is no way left to tell it.
+  {
+    // What comes after a failure isn't kept, and the answer comes when the devices' calls are over, so that a save that
+    // failed holds no value.
+    std::unique_lock lock(mutex_);
+    while (devices_left_ > 0 && !given_up_) {
+      jobs_.clear();
+      changed_.wait(lock);
+    }
+    jobs_.clear();
   }
+  text.resize(kAnswerBytes, ' ');
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  background_.answer(order_.read, {{order_.row, 0}, {1, kAnswerBytes}}, std::move(bytes));
 }
 
 }  // namespace dtorch::checkpoint

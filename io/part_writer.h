@@ -8,22 +8,37 @@
 #include <thread>
 
 #include "io/hdf5_file.h"
+#include "ops/def/background.h"
 #include "ops/def/native_tensor.h"
 
 namespace dtorch::checkpoint {
 
+// What a node says of its part when it has ended: bytes of a JSON text, padded with blanks to this length, in its row
+// of what the save's read asks for.
+inline constexpr int64_t kAnswerBytes = 4096;
+
+struct PartOrder {
+  std::filesystem::path directory;
+  std::string proof;  // what rank 0 wrote there
+  int64_t node = 0, num_devices = 0;
+  uint64_t read = 0;  // that wants the answer
+  int64_t row = 0;    // of the answer
+};
+
 class PartWriter {
  public:
-  // Makes the files; throws RuntimeFault.
-  PartWriter(const std::filesystem::path& directory, int64_t node, int64_t num_devices);
-  // Waits until all is written when every device has finished; otherwise the part becomes a failed one.
+  // `background` outlives it.
+  PartWriter(PartOrder order, Background& background);
+  // Waits until all is written when every device has finished and somebody still waits for it; otherwise the part
+  // becomes a failed one.
   ~PartWriter();
   PartWriter(const PartWriter&) = delete;
   PartWriter& operator=(const PartWriter&) = delete;
 
   // Any thread; don't block. An undefined tensor: this device has nothing to write of it, which counts too.
   void write(const std::string& dataset, NativeTensor tensor);
-  // Of one device, which has called write `expected` times unless something failed before.
+  // Of one device, which has called write `expected` times unless something failed before. After the last device, and
+  // when everything is written, the answer goes out, once.
   void finish_device(int64_t expected);
 
  private:
@@ -32,11 +47,13 @@ class PartWriter {
     NativeTensor tensor;
   };
   void run();
-  void write_boxes(const Job& job);
-  std::string finished(int64_t missing);
+  std::string write_all();
+  bool next_job(Job& job);
+  void write_boxes(io::Hdf5File& file, const Job& job) const;
+  void need_somebody_waits() const;
 
-  const std::filesystem::path path_, facts_;
-  io::Hdf5File file_;
+  const PartOrder order_;
+  Background& background_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;  // under mutex_, and what follows

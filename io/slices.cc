@@ -1,12 +1,13 @@
 #include "io/slices.h"
 
+#include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "io/file.h"
 #include "io/hdf5_file.h"
 #include "io/operators.h"
+#include "io/slabs.h"
 #include "runtime/client/record.h"
 
 namespace dtorch {
@@ -34,11 +35,10 @@ std::vector<OutputMeta> infer(const InferContext& context) {
   return {{a.shape, a.dtype}};
 }
 
+// What is converted is read in pieces of this many elements, so that memory is that of the result.
+constexpr int64_t kElementsAtOnce = 1 << 20;
+
 void convert(const std::byte* from, DType stored, std::byte* to, DType dtype, int64_t count) {
-  if (stored == dtype) {
-    std::memcpy(to, from, static_cast<size_t>(count * size_of(dtype)));
-    return;
-  }
   visit_dtype(stored, [&]<class S>() {
     visit_dtype(dtype, [&]<class T>() {
       for (int64_t i = 0; i < count; ++i) {
@@ -58,34 +58,16 @@ void file_slice_kernel(KernelContext& context) {
   const int64_t width = size_of(a.stored);
   std::vector<std::byte> raw;
   for_each_contiguous_run(a.shape, context.output_box(0), [&](int64_t first, int64_t local, int64_t count) {
-    raw.resize(static_cast<size_t>(count * width));
-    file.read(a.offset + first * width, raw.data(), count * width);
-    convert(raw.data(), a.stored, out.data() + local * size_of(a.dtype), a.dtype, count);
+    std::byte* to = out.data() + local * size_of(a.dtype);
+    if (a.stored == a.dtype) return file.read(a.offset + first * width, to, count * width);
+    for (int64_t done = 0; done < count; done += kElementsAtOnce) {
+      const int64_t here = std::min(kElementsAtOnce, count - done);
+      raw.resize(static_cast<size_t>(here * width));
+      file.read(a.offset + (first + done) * width, raw.data(), here * width);
+      convert(raw.data(), a.stored, to + done * size_of(a.dtype), a.dtype, here);
+    }
   });
   context.output(0) = std::move(out);
-}
-
-// The box of the file's shape that holds the same elements as `box` of `shape`, where the file merges neighbouring
-// dims. The box is cut along `shape`'s dims; empty optional when the elements aren't a box there.
-std::optional<Box> merged_box(const Shape& shape, const Box& box, const Shape& file_shape) {
-  Box out;
-  int64_t d = 0;
-  for (int64_t file_size : file_shape) {
-    int64_t product = 1, offset = 0, size = 1;
-    bool whole_inside = true;  // dims after the first of a group are whole, or everything before them is one position
-    while (d < shape.ndim() && (product < file_size || (product == file_size && shape[d] == 1))) {
-      if (size != 1 && box.size[d] != shape[d]) whole_inside = false;
-      product *= shape[d];
-      offset = offset * shape[d] + box.offset[d];
-      size *= box.size[d];
-      ++d;
-    }
-    if (product != file_size || !whole_inside) return std::nullopt;
-    out.offset.push_back(offset);
-    out.size.push_back(size);
-  }
-  if (d != shape.ndim()) return std::nullopt;
-  return out;
 }
 
 void hdf5_slice_kernel(KernelContext& context) {
@@ -94,14 +76,10 @@ void hdf5_slice_kernel(KernelContext& context) {
   NativeTensor out = NativeTensor::empty(box.size, a.dtype);
   if (!box.empty()) {
     io::Hdf5File file(a.path, io::Hdf5File::Mode::kRead);
-    if (const auto there = merged_box(a.shape, box, a.file_shape)) {
-      file.read_box(a.dataset, *there, out.data());
-    } else {
-      std::vector<std::byte> all(static_cast<size_t>(a.shape.num_elements() * size_of(a.dtype)));
-      file.read_box(a.dataset, whole(a.file_shape), all.data());
-      for_each_contiguous_run(a.shape, box, [&](int64_t first, int64_t local, int64_t count) {
-        convert(all.data() + first * size_of(a.dtype), a.dtype, out.data() + local * size_of(a.dtype), a.dtype, count);
-      });
+    std::byte* to = out.data();
+    for (const io::SlabPart& part : io::slabs_of(a.shape, box, a.file_shape)) {
+      file.read_slab(a.dataset, part.slab, to);
+      to += part.part.num_elements() * size_of(a.dtype);
     }
   }
   context.output(0) = std::move(out);

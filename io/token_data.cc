@@ -153,6 +153,11 @@ TokenData TokenData::open(const std::filesystem::path& path) {
     throw RuntimeFault("'" + path.string() + "': tokens is " + name_of(info.dtype) + " " + info.shape.str() +
                        ", expected contiguous 1-D uint8 or int32");
   }
+  if (*vocab < 1)
+    throw RuntimeFault("'" + path.string() + "': its vocabulary has " + std::to_string(*vocab) + " tokens");
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  if (info.file_offset > bytes || info.shape[0] > (bytes - info.file_offset) / size_of(info.dtype))
+    throw RuntimeFault("'" + path.string() + "' is cut short: it ends before its tokens do");
   data.vocab_ = *vocab;
   data.tokenizer_ = file.string_attribute("tokenizer").value_or("unknown");
   data.dtype_ = info.dtype;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "mesh/closed_form.h"
+
 namespace dtorch {
 namespace {
 
@@ -29,16 +31,21 @@ int64_t num_parts(const Layout& layout, const AxisList& axes) {
   return parts;
 }
 
-// The device's part of `to` is only a 0, because it isn't at position 0 of an axis that becomes Partial(sum).
+// `to` becomes Partial(sum) on this axis: only position 0 holds the value, the others a 0.
+bool becomes_sum(const Step& step, int64_t axis) {
+  if (!step.to.placement(axis).is_partial(kSum)) return false;
+  const bool kept =
+      step.from.mesh() == step.to.mesh() && step.from.placement(axis).is_partial(kSum) && !is_folded(step, axis);
+  return !kept;
+}
+
+// The device's part of `to` is only a 0.
 bool holds_identity(const Step& step, int64_t to_index) {
   const Layout& to = step.to;
   if (!to.has_partial()) return false;
   const Shape coordinate = to.mesh().coordinate_of_index(to_index);
   for (int64_t axis = 0; axis < to.mesh().num_axes(); ++axis) {
-    if (!to.placement(axis).is_partial(kSum) || coordinate[axis] == 0) continue;
-    const bool kept =
-        step.from.mesh() == to.mesh() && step.from.placement(axis).is_partial(kSum) && !is_folded(step, axis);
-    if (!kept) return true;
+    if (coordinate[axis] != 0 && becomes_sum(step, axis)) return true;
   }
   return false;
 }
@@ -46,8 +53,14 @@ bool holds_identity(const Step& step, int64_t to_index) {
 // Elements that devices receive from other devices.
 int64_t elements_moved(const Step& step, const Shape& shape) {
   const DeviceMesh& mesh = step.to.mesh();
-  const bool same = step.from.mesh().devices() == mesh.devices();
   const int64_t parts = num_parts(step.from, step.folded_axes);
+  if (step.from.mesh() == mesh) {
+    FirstOnly first_only;
+    for (int64_t axis = 0; axis < mesh.num_axes(); ++axis) first_only.push_back(becomes_sum(step, axis));
+    if (const auto common = elements_in_common(step.from, step.to, shape, first_only))
+      return parts * elements_held(step.to, shape, first_only) - *common;
+  }
+  const bool same = step.from.mesh().devices() == mesh.devices();
   int64_t moved = 0;
   for (int64_t index = 0; index < mesh.num_devices(); ++index) {
     if (holds_identity(step, index)) continue;
@@ -63,6 +76,7 @@ int64_t elements_moved(const Step& step, const Shape& shape) {
 bool is_local(const Step& step, const Shape& shape) {
   const DeviceMesh& mesh = step.to.mesh();
   if (!step.folded_axes.empty()) return false;
+  if (step.from.mesh() == mesh && splits_further(step.from, step.to, shape.ndim())) return true;
   for (int64_t index = 0; index < mesh.num_devices(); ++index) {
     const int64_t from_index = step.from.mesh().index_of(mesh.devices()[static_cast<size_t>(index)]);
     if (from_index < 0) return false;
@@ -156,7 +170,9 @@ int64_t peak_elements(const Step& step, const Shape& shape) {
   const DeviceMesh& mesh = step.to.mesh();
   const int64_t parts = num_parts(step.from, step.folded_axes);
   int64_t peak = 0;
-  for (int64_t index = 0; index < mesh.num_devices(); ++index) {
+  // Parts get no larger along an axis, so that on one mesh the first device has the largest of both.
+  const int64_t num_looked_at = step.from.mesh() == mesh ? 1 : mesh.num_devices();
+  for (int64_t index = 0; index < num_looked_at; ++index) {
     const int64_t after = step.to.box_at(shape, index).num_elements();
     const int64_t from_index = step.from.mesh().index_of(mesh.devices()[static_cast<size_t>(index)]);
     const int64_t before = from_index < 0 ? 0 : step.from.box_at(shape, from_index).num_elements();

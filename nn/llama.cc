@@ -69,7 +69,7 @@ Tensor LlamaLayer::attention(const Tensor& x, Where where) const {
   Tensor q = rotary_embedding(einsum("btd,hkd->bhtk", x, wq_.use(where), where), rotary, where);
   Tensor k = rotary_embedding(einsum("btd,hkd->bhtk", x, wk_.use(where), where), rotary, where);
   Tensor v = einsum("btd,hkd->bhtk", x, wv_.use(where), where);
-  Tensor o = scaled_dot_product_attention(q, k, v, {.is_causal = true}, where);
+  Tensor o = scaled_dot_product_attention(q, k, v, {.is_causal = true, .ring_order = sharding_.ring_order()}, where);
   return einsum("bhtk,dhk->btd", o, wo_.use(where), where);
 }
 
@@ -83,7 +83,8 @@ LlamaLayer::Result LlamaLayer::feed_forward(const Tensor& x, Where where) const 
                       .inner = config_.ffn,
                       .experts = config_.experts,
                       .top_k = config_.top_k,
-                      .capacity_factor = config_.capacity_factor};
+                      .capacity_factor = config_.capacity_factor,
+                      .gate_scale = config_.gate_scale};
   MoeResult result = moe_forward(x, moe, gate_.use(where), w1_.use(where), w3_.use(where), w2_.use(where), where);
   Tensor aux;
   if (config_.aux_coef != 0) aux = plus(aux, result.aux * config_.aux_coef, where);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "ops/nn/functions.h"
 
 namespace dtorch::nn {
 
@@ -22,6 +23,7 @@ struct LlamaConfig {
   int64_t experts = 0;  // 0: a dense feed-forward part
   int64_t top_k = 2;
   double capacity_factor = 0;  // 0: no token is dropped
+  double gate_scale = 1;       // what the weights of a token's experts add up to
   double aux_coef = 0;         // of the load-balancing loss, summed over layers
   double z_coef = 0;           // of the router's z loss, summed over layers
   double rope_theta = 10000.0;
@@ -45,6 +47,7 @@ struct LlamaParallel {
   bool sequence_parallel = false;     // between layers the sequence is split over tp
   bool recompute = false;             // layers are computed again in backward instead of keeping their inner values
   std::optional<DType> compute = {};  // dtype of computation; parameters stay as wide as the config says
+  RingOrder ring_order = RingOrder::kAuto;  // of attention where ring_cp splits the sequence
 };
 
 class LlamaSharding {
@@ -59,6 +62,7 @@ class LlamaSharding {
   const DeviceMesh& layer_mesh(int64_t layer) const { return chunk_mesh(chunk_of_layer(layer)); }
   int64_t tp_size() const { return parallel_.tp.empty() ? 1 : stages_[0].size(parallel_.tp); }
   bool recompute() const { return parallel_.recompute; }
+  RingOrder ring_order() const { return parallel_.ring_order; }
 
   // --- parameters: a dim that tp splits (-1: none), and whether dim 0 counts experts
   struct Split {

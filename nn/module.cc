@@ -5,6 +5,7 @@
 
 #include "ops/ops.h"
 #include "runtime/autograd/backward.h"
+#include "runtime/client/call_error.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph.h"
 
@@ -160,7 +161,8 @@ std::vector<std::pair<std::string, Tensor>> Module::state_dict() const {
   return out;
 }
 
-void Module::load_state_dict(const Source& source, bool strict) {
+void Module::load_state_dict(const Source& source, bool strict, Where where) {
+  SourceScope scope(where);
   NamedParameters own = named_parameters();
   std::set<std::string> offered(source.names.begin(), source.names.end());
   std::string problems;
@@ -181,7 +183,7 @@ void Module::load_state_dict(const Source& source, bool strict) {
     for (const std::string& name : offered) problems += "\n  unexpected: " + name;
   }
   if (!problems.empty())
-    throw KeyError("[load_state_dict] the state doesn't fit the model; nothing was loaded:" + problems);
+    throw at_line(KeyError("[load_state_dict] the state doesn't fit the model; nothing was loaded:" + problems), where);
   std::vector<Tensor> values;
   for (auto& [name, parameter] : to_load) values.push_back(source.load(name, parameter));
   for (size_t i = 0; i < to_load.size(); ++i) to_load[i].second.set_value(values[i]);
@@ -199,7 +201,7 @@ void Module::load_state_dict(const std::map<std::string, HostTensor>& tensors, b
         from_host(shaped, {.mesh = parameter.value().mesh(), .placements = parameter.value().placements()}, where);
     return value.redistribute(parameter.layout(), where);
   };
-  load_state_dict(source, strict);
+  load_state_dict(source, strict, where);
 }
 
 void Module::zero_grad() {

@@ -87,7 +87,7 @@ class Module {
     std::function<Shape(const std::string&)> shape_of;  // in the source
     std::function<Tensor(const std::string&, const Parameter&)> load;
   };
-  void load_state_dict(const Source& source, bool strict = true);
+  void load_state_dict(const Source& source, bool strict = true, Where where = Where::current());
   void load_state_dict(const std::map<std::string, HostTensor>& tensors, bool strict = true,
                        Where where = Where::current());
   void zero_grad();

@@ -9,24 +9,6 @@
 namespace dtorch::nn {
 namespace {
 
-// Axes over which experts are split must see every token: x becomes Replicate there.
-Tensor gathered_for_experts(const Tensor& x, const Tensor& w1, const Where& where) {
-  Placements target = x.placements();
-  for (int64_t axis = 0; axis < target.size(); ++axis) {
-    if (w1.placements()[axis].is_shard(0)) target[axis] = Replicate();
-  }
-  return x.redistribute(x.layout().with_placements(target, x.ndim()), where);
-}
-
-// Back from the experts: on their axes what is pending becomes the tokens' own placement.
-Tensor returned_to_tokens(const Tensor& y, const Tensor& x, const Tensor& w1, const Where& where) {
-  Placements target = y.placements();
-  for (int64_t axis = 0; axis < target.size(); ++axis) {
-    if (w1.placements()[axis].is_shard(0)) target[axis] = x.placements()[axis];
-  }
-  return y.redistribute(x.layout().with_placements(target, y.ndim()), where);
-}
-
 // Gates of tokens that find their expert full become 0. Position among the expert's tokens: a running count in the
 // global order of tokens.
 Tensor limited(const Tensor& gates, const Tensor& chosen, const MoeConfig& config, const Where& where) {
@@ -56,18 +38,20 @@ MoeResult moe_forward(const Tensor& x, const MoeConfig& config, const Tensor& ga
     tokens *= x.shape()[d];
   }
   MoeResult result;
-  const Tensor shares = sum(to(chosen, x.dtype(), where), token_dims, false, {}, where) *
+  // Counts of tokens, and losses that a scale multiplies, are more than 16 bits can hold.
+  const DType wide = x.dtype() == kFloat64 ? kFloat64 : kFloat32;
+  const Tensor shares = sum(to(chosen, wide, where), token_dims, false, {}, where) *
                         (1.0 / static_cast<double>(std::max<int64_t>(1, tokens * config.top_k)));
-  result.aux = sum(mul(shares, mean(probabilities, token_dims, false, where), where), where) *
+  result.aux = sum(mul(shares, mean(to(probabilities, wide, where), token_dims, false, where), where), where) *
                static_cast<double>(config.experts);
   // logits - log_softmax(logits) is the log-sum-exp of the row, in every column.
-  result.z = mean(square(sub(logits, log_softmax(logits, -1, where), where), where), where);
+  const Tensor wide_logits = to(logits, wide, where);
+  result.z = mean(square(sub(wide_logits, log_softmax(wide_logits, -1, where), where), where), where);
 
   if (!config.renormalize) gates = dtorch::where(chosen, probabilities, 0.0, where);
+  if (config.gate_scale != 1) gates = mul(gates, config.gate_scale, where);
   if (config.capacity_factor > 0) gates = limited(gates, chosen, config, where);
-  const Tensor y =
-      moe_experts(gathered_for_experts(x, w1, where), gathered_for_experts(gates, w1, where), w1, w3, w2, where);
-  result.y = returned_to_tokens(y, x, w1, where);
+  result.y = expert_parallel(x, gates, w1, w3, w2, where);
   return result;
 }
 

@@ -1,9 +1,8 @@
 // A mixture of experts in place of a feed-forward layer. Experts may be split over a mesh axis (expert parallelism) and
 // their inner dim over another (tensor parallelism): placement of the weights, the values don't change.
 //
-// Tokens reach the experts' devices by gathering them over the expert axis, results return by one reduce-scatter; a
-// device computes, of the gathered tokens, those that its experts were chosen for. No token is dropped unless a
-// capacity is given.
+// Tokens that are split over the axis of the experts travel to the devices of those that they chose, and the results
+// back (ops/nn/moe.h); a device computes what came. No token is dropped unless a capacity is given.
 #pragma once
 #include <string>
 
@@ -20,6 +19,7 @@ struct MoeConfig {
   // Weights of the chosen experts add up to 1, as with a softmax over the chosen alone; else they are the router's
   // probabilities as they are.
   bool renormalize = true;
+  double gate_scale = 1;     // weights of the chosen experts are multiplied by it
   int64_t shared_inner = 0;  // F of an expert that every token goes through, added to the others; 0: none
 };
 

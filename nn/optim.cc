@@ -9,6 +9,17 @@
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph.h"
 
+namespace dtorch {
+namespace {
+
+// A scalar brought to every device of a mesh; undefined stays so.
+Tensor replicated_on(const DeviceMesh& mesh, const Tensor& scalar, const Where& where) {
+  return scalar.defined() ? scalar.redistribute(Layout::replicated(mesh), where) : scalar;
+}
+
+}  // namespace
+}  // namespace dtorch
+
 namespace dtorch::optim {
 
 Optimizer::Optimizer(std::vector<Parameter> parameters, double lr) : parameters_(std::move(parameters)), lr_(lr) {
@@ -60,7 +71,7 @@ AdamW::AdamW(std::vector<Parameter> parameters, const AdamWOptions& options)
   if (options.betas.size() != 2) throw UserError("[AdamW] betas needs two numbers");
 }
 
-void AdamW::step(Where where) {
+void AdamW::update(const Tensor& number, Where where) {
   SourceScope scope(where);
   NoGrad no_grad;
   if (m_.empty()) {
@@ -79,7 +90,8 @@ void AdamW::step(Where where) {
       m.push_back(m_[i]);
       v.push_back(v_[i]);
     }
-    AdamWResult result = adamw_step(params, grads, m, v, lr_, steps_, constants, where);
+    AdamWResult result =
+        adamw_step(params, grads, m, v, lr_, steps_, constants, replicated_on(params[0].mesh(), number, where), where);
     for (size_t k = 0; k < group.members.size(); ++k) {
       const size_t i = group.members[k];
       parameters_[i].set_value(result.params[k]);
@@ -108,7 +120,7 @@ void AdamW::load_state(const std::vector<StateTensors>& state) {
 SGD::SGD(std::vector<Parameter> parameters, const SGDOptions& options)
     : Optimizer(std::move(parameters), options.lr), options_(options) {}
 
-void SGD::step(Where where) {
+void SGD::update(const Tensor& number, Where where) {
   SourceScope scope(where);
   NoGrad no_grad;
   ++steps_;
@@ -123,7 +135,8 @@ void SGD::step(Where where) {
       grads.push_back(gradient_or_zero(parameters_[i], where));
       if (has_momentum && !first) buffers.push_back(buffers_[i]);
     }
-    SgdResult result = sgd_step(params, grads, buffers, lr_, constants, where);
+    SgdResult result =
+        sgd_step(params, grads, buffers, lr_, constants, replicated_on(params[0].mesh(), number, where), where);
     for (size_t k = 0; k < group.members.size(); ++k) {
       parameters_[group.members[k]].set_value(result.params[k]);
       if (has_momentum) buffers_[group.members[k]] = result.buffers[k];
@@ -180,6 +193,11 @@ Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm,
   for (size_t i = 0; i < parameters.size(); ++i) {
     Tensor grad = parameters[i].grad(where);
     if (!grad.defined()) continue;
+    if (options.loss_scale.defined() && grad.dtype() == kFloat16) {
+      throw UserError("[clip_grad_norm] the gradient of parameter " + std::to_string(i) +
+                      " is float16, where small numbers vanish without the loss scale; make the parameter float32 and "
+                      "compute with it in float16 (with_use_dtype(kFloat16), LlamaParallel::compute)");
+    }
     auto [at, is_new] = index.try_emplace({grad.mesh().data(), grad.dtype()}, grads.size());
     if (is_new) {
       members.emplace_back();
@@ -190,19 +208,19 @@ Tensor clip_grad_norm(const std::vector<Parameter>& parameters, double max_norm,
   }
   if (grads.empty()) throw UserError("[clip_grad_norm] no parameter has a gradient; call backward first");
   const DeviceMesh home = grads[0][0].mesh();
-  const Placements replicated(home.num_axes(), Replicate());
   Tensor total;
   for (const std::vector<Tensor>& group : grads) {
     Tensor squares = sum_of_squares(group, where);
-    if (!(squares.mesh() == home)) squares = squares.redistribute(home, replicated, {}, where);
+    squares = replicated_on(home, squares, where);
     total = total.defined() ? add(total, squares, where) : squares;
   }
+  const Tensor scale = replicated_on(home, options.loss_scale, where);
   Tensor norm = total.sqrt(where);
+  if (scale.defined()) norm = div(norm, scale, where);
   Tensor factor = (max_norm / (norm + options.eps)).clamp({}, 1.0, where);
+  if (scale.defined()) factor = div(factor, scale, where);
   for (size_t g = 0; g < grads.size(); ++g) {
-    const DeviceMesh& mesh = grads[g][0].mesh();
-    Tensor here =
-        mesh == home ? factor : factor.redistribute(mesh, Placements(mesh.num_axes(), Replicate()), {}, where);
+    const Tensor here = replicated_on(grads[g][0].mesh(), factor, where);
     std::vector<Tensor> scaled = scale_all(grads[g], here, where);
     for (size_t k = 0; k < scaled.size(); ++k) Parameter(parameters[members[g][k]]).set_grad(scaled[k]);
   }

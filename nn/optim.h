@@ -20,7 +20,10 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Updates every parameter from its gradient (zero where it has none).
-  virtual void step(Where where = Where::current()) = 0;
+  void step(Where where = Where::current()) { update({}, where); }
+  // The same where `number` isn't 0 (an int64 scalar tensor, Replicate, on any mesh): the step's number, from 1. Where
+  // it is 0 nothing changes. For steps that the devices decide on (nn::LossScaler). steps() counts both kinds.
+  void step_numbered(const Tensor& number, Where where = Where::current()) { update(number, where); }
   void zero_grad();
   double lr() const { return lr_; }
   void set_lr(double lr) { lr_ = lr; }
@@ -35,6 +38,7 @@ class Optimizer {
 
  protected:
   explicit Optimizer(std::vector<Parameter> parameters, double lr);
+  virtual void update(const Tensor& number, Where where) = 0;  // number may be undefined: steps() + 1
   struct Group {
     std::vector<size_t> members;  // indices of parameters on one mesh with one dtype
   };
@@ -55,12 +59,12 @@ struct AdamWOptions {
 class AdamW final : public Optimizer {
  public:
   AdamW(std::vector<Parameter> parameters, const AdamWOptions& options = {});
-  void step(Where where = Where::current()) override;
   std::vector<std::string> state_names() const override { return {"m", "v"}; }
   std::vector<StateTensors> state() const override;
   void load_state(const std::vector<StateTensors>& state) override;
 
  private:
+  void update(const Tensor& number, Where where) override;
   AdamWOptions options_;
   std::vector<Tensor> m_, v_;  // empty before the first step
 };
@@ -74,12 +78,12 @@ struct SGDOptions {
 class SGD final : public Optimizer {
  public:
   SGD(std::vector<Parameter> parameters, const SGDOptions& options = {});
-  void step(Where where = Where::current()) override;
   std::vector<std::string> state_names() const override;
   std::vector<StateTensors> state() const override;
   void load_state(const std::vector<StateTensors>& state) override;
 
  private:
+  void update(const Tensor& number, Where where) override;
   SGDOptions options_;
   std::vector<Tensor> buffers_;
 };
@@ -102,6 +106,10 @@ namespace dtorch::nn {
 
 struct ClipOptions {
   double eps = 1e-6;  // added to the norm once, as PyTorch does
+  // The gradients are so many times too large (a scalar tensor, LossScaler::scale()): they are divided by it, and the
+  // norm is the one after that. Undefined: they aren't. A float16 gradient is a UserError then: the small numbers that
+  // the scale has kept would vanish in it.
+  Tensor loss_scale = {};
 };
 // Scales the gradients so that their global 2-norm is at most max_norm and returns the norm before (a scalar tensor).
 // Parameters may be on different meshes; each element counts once. Parameters without a gradient are left out.

@@ -217,7 +217,7 @@ PipelineOrder pipeline_order(PipelineSchedule schedule, int64_t num_stages, int6
 }
 
 PipelineLosses pipeline_step(const std::vector<PipelineChunk>& chunks, const std::vector<Tensor>& inputs,
-                             const PipelineOrder& order, Where where) {
+                             const PipelineOrder& order, const Tensor& loss_scale, Where where) {
   SourceScope scope(where);
   const size_t num_micro = inputs.size();
   if (chunks.empty()) throw UserError("[pipeline] no chunks");
@@ -261,7 +261,7 @@ PipelineLosses pipeline_step(const std::vector<PipelineChunk>& chunks, const std
     for (const Tensor* loss : {&here.output.loss, &here.output.aux}) {
       if (!loss->defined()) continue;
       outputs.push_back(*loss);
-      gradients.emplace_back();
+      gradients.push_back(loss_scale.defined() ? on_mesh(loss_scale, loss->mesh(), where) : Tensor());
     }
     backward(outputs, gradients, {}, {}, where);
     if (chunk > 0) {

@@ -44,8 +44,9 @@ struct PipelineLosses {
   Tensor loss, aux;  // of all micro-batches together, on the mesh of the last chunk, without gradient; may be undefined
 };
 // One forward and backward pass of all micro-batches; adds to the gradients of the parameters used. inputs: one a
-// micro-batch, on the mesh of chunk 0. Never waits.
+// micro-batch, on the mesh of chunk 0. loss_scale: a scalar on any mesh, by which gradients (not the losses) are
+// multiplied; undefined: 1. Never waits.
 PipelineLosses pipeline_step(const std::vector<PipelineChunk>& chunks, const std::vector<Tensor>& inputs,
-                             const PipelineOrder& order, Where where = Where::current());
+                             const PipelineOrder& order, const Tensor& loss_scale = {}, Where where = Where::current());
 
 }  // namespace dtorch::nn

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what DTorch needs, and skips what is there.
 #   scripts/deps.sh [--check] [build] [check] [fuzz]
-# Groups: build (default: compile, run, test), check (clang-format for `make check`), fuzz (clang-16 for `make fuzz`).
+# Groups: build (default: compile, run, test), check (clang-format for `make check`, Slurm for tests/slurm), fuzz (clang-16 for `make fuzz`).
 # --check only reports: exit code 1 when something is missing.
 # Debian packages need root. LibTorch goes to $DTORCH_DEPS_DIR (default ~/.cache/dtorch/deps) without root, unless
 # DTORCH_TORCH_DIR or the python3 on the PATH has one.
@@ -32,7 +32,7 @@ build python3-pip                    python3-pip                       brings Li
 build libopenmpi-dev                 mpicc                             Open MPI 4.1: headers
 build openmpi-bin                    mpirun                            Open MPI 4.1: launcher
 build libhdf5-dev                    <hdf5/serial/hdf5.h>|<hdf5.h>     HDF5, serial flavour
-build libboost-program-options-dev   <boost/program_options.hpp>       command line
+build libboost-program-options-dev   <boost/program_options.hpp>       command line; with it Boost's headers, for HTTP
 build libflatbuffers-dev             <flatbuffers/flatbuffers.h>       wire form: headers
 build flatbuffers-compiler           flatc                             wire form: compiler
 build libconcurrentqueue-dev         <concurrentqueue/concurrentqueue.h>|<concurrentqueue.h>  queues between threads
@@ -44,6 +44,12 @@ build libspdlog-dev                  <spdlog/spdlog.h>                 log
 build libgtest-dev                   <gtest/gtest.h>                   tests
 build bible-kjv                      bible                             the text that make run trains on
 check clang-format                   clang-format                      version 14
+check valgrind                       valgrind                          callgrind, for instruction counts
+check slurmctld                      slurmctld                         tests/slurm: a private Slurm of virtual nodes
+check slurmd                         slurmd                            the same
+check slurm-client                   sbatch                            the same
+check munge                          munged                            the same
+check iproute2                       ip                                the same: network devices of virtual nodes
 fuzz  clang-16                       clang++-16                        libFuzzer (15 and newer know std::source_location)
 fuzz  libclang-rt-16-dev             clang++-16:fuzzer                 libFuzzer's runtime
 "
@@ -123,7 +129,7 @@ deps: these need root. On Debian, have the administrator run
 TEXT
     blocking=()
     for package in "${missing[@]}"; do
-      case $package in bible-kjv | ccache | ninja-build) ;; *) blocking+=("$package") ;; esac
+      case $package in bible-kjv | ccache | ninja-build | slurm* | munge | iproute2) ;; *) blocking+=("$package") ;; esac
     done
     [ ${#blocking[@]} -eq 0 ] || exit 1
   fi

@@ -22,7 +22,7 @@ LEVELS = [
     ["ops"],
     ["runtime/autograd"],
     ["runtime/comm"],
-    ["runtime/worker"],
+    ["runtime/worker", "runtime/simulation"],
     ["runtime/controller"],
     ["nn"],
     ["io"],
@@ -41,6 +41,7 @@ DOORS = [
     (r"(hdf5|H5[A-Z]\w*|hdf5_hl)\.h", ["io", "tests"]),
     (r"pcre2\.h", ["io"]),
     (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/worker", "bench", "tests"]),
+    (r"boost/(asio|beast)/.*", ["runtime/launch", "tests"]),
     (r"boost/program_options.*", ["runtime/base", "runtime/launch", "apps", "tests"]),
     (r"(cuda|nccl|nvrtc).*\.h", []),
 ]

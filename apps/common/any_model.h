@@ -9,7 +9,8 @@
 namespace dtorch::app {
 
 struct ModelChoice {
-  std::string checkpoint, model, dtype = "float32";
+  std::string checkpoint, model, tokenizer, dtype = "float32";
+  int64_t cut_experts = 0;
   void add_to(CommandLine& command);
 };
 

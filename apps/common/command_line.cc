@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <sstream>
 
+#include "apps/common/config_file.h"
 #include "dtorch/dtorch.h"
 #include "dtorch/options.h"
 
@@ -19,29 +19,40 @@ CommandLine::CommandLine(std::string usage, std::string about)
       "help", "print this text");
 }
 
-void CommandLine::parse(int argc, char** argv) {
-  std::vector<std::string> names;
-  for (const auto& option : options_.options()) names.push_back("--" + option->long_name());
-  for (const std::string& name : runtime_option_names()) names.push_back(name);
+template <typename Parse>
+void CommandLine::store(const std::string& place, const Parse& parse) {
+  const std::string before = place.empty() ? "" : place + ": ";
   try {
-    using Style = po::command_line_style::style_t;
-    const int style = po::command_line_style::default_style & ~Style::allow_guessing & ~Style::allow_short;
-    po::store(po::command_line_parser(argc, argv).options(options_).style(style).positional({}).run(), values_);
-    if (values_.count("config")) {
-      const std::string path = values_["config"].as<std::string>();
-      std::ifstream file(path);
-      if (!file) throw UserError("--config: cannot open '" + path + "'");
-      po::store(po::parse_config_file(file, options_), values_);
-    }
-    po::notify(values_);
+    po::store(parse(), values_);
   } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : options_.options()) names.push_back("--" + option->long_name());
+    for (const std::string& name : runtime_option_names()) names.push_back(name);
     std::string name = error.get_option_name();
     if (!name.starts_with("--")) name = "--" + name;
     const std::string near = nearest_word(name, names);
-    throw UserError("unknown option '" + name + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
+    throw UserError(before + "unknown option '" + name + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
                     " (--help lists all)");
   } catch (const po::too_many_positional_options_error&) {
     throw UserError("an argument without an option name; usage: " + usage_);
+  } catch (const po::error& error) {
+    throw UserError(before + error.what() + " (--help lists all)");
+  }
+}
+
+void CommandLine::parse(int argc, char** argv) {
+  using Style = po::command_line_style::style_t;
+  const int style = po::command_line_style::default_style & ~Style::allow_guessing & ~Style::allow_short;
+  store("", [&] { return po::command_line_parser(argc, argv).options(options_).style(style).positional({}).run(); });
+  if (values_.count("config")) {
+    for (const ConfigLine& line : read_config(values_["config"].as<std::string>())) {
+      if (is_runtime_option(line.name)) continue;  // taken before the job began
+      std::istringstream text(line.text);
+      store(line.place, [&] { return po::parse_config_file(text, options_); });
+    }
+  }
+  try {
+    po::notify(values_);
   } catch (const po::error& error) {
     throw UserError(std::string(error.what()) + " (--help lists all)");
   }

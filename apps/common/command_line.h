@@ -12,7 +12,7 @@ class CommandLine {
   CommandLine(std::string usage, std::string about);
   // Add options to this: command.options().add_options()("steps", po::value(&steps)->default_value(100), "...").
   boost::program_options::options_description& options() { return options_; }
-  // Options from the command line, then from --config FILE (name = value, one a line); the command line wins. Throws
+  // Options from the command line, then from --config FILE (config_file.h); the command line wins. Throws
   // UserError: an unknown option (with the nearest name), a bad value, a missing one.
   void parse(int argc, char** argv);
   bool given(const std::string& name) const { return values_.count(name) != 0 && !values_[name].defaulted(); }
@@ -20,6 +20,9 @@ class CommandLine {
   std::string help() const;
 
  private:
+  // What `parse` returns; its errors, told as ours, begin with the place.
+  template <typename Parse>
+  void store(const std::string& place, const Parse& parse);
   std::string usage_, about_;
   boost::program_options::options_description options_;
   boost::program_options::variables_map values_;

@@ -1,6 +1,7 @@
 #include "apps/common/layout_options.h"
 
 #include <initializer_list>
+#include <iostream>
 #include <string>
 
 namespace dtorch::app {
@@ -24,15 +25,18 @@ void LayoutOptions::add_axes_to(CommandLine& command) {
   add("cp-ulysses", integer(cp_ulysses), "context parallel: the sequence is split over N devices that exchange heads");
   add("cp-ring", integer(cp_ring),
       "context parallel: the sequence is split over N devices that pass on keys and values");
+  add("ring-order", po::value(&ring_order)->default_value(ring_order)->value_name("NAME"),
+      "rows that each device of --cp-ring computes: contiguous, balanced (all have the same to do) or auto (balanced "
+      "for long sequences)");
   add("ep", integer(ep), "expert parallel: experts are split over N devices, which also split the batch");
+  add("zero", integer(zero),
+      "ZeRO stage 0 to 3: parameters and optimizer state are stored split over dp, and gathered once a step (1, 2) or "
+      "for each use (3)");
 }
 
 void LayoutOptions::add_to(CommandLine& command) {
   add_axes_to(command);
   auto add = command.options().add_options();
-  add("zero", integer(zero),
-      "ZeRO stage 0 to 3: parameters and optimizer state are stored split over dp, and gathered once a step (1, 2) or "
-      "for each use (3)");
   add("micro-batches", integer(micro_batches), "parts of a batch that go through the model one after the other");
   add("schedule", po::value(&schedule)->default_value(schedule)->value_name("NAME"),
       "order of a pipeline's micro-batches: gpipe, 1f1b or interleaved");
@@ -81,6 +85,13 @@ void need(bool ok, const std::string& what) {
   if (!ok) throw UserError(what);
 }
 
+RingOrder ring_order_from_name(const std::string& name) {
+  if (name == "auto") return RingOrder::kAuto;
+  if (name == "contiguous") return RingOrder::kContiguous;
+  if (name == "balanced") return RingOrder::kBalanced;
+  throw UserError("--ring-order '" + name + "' isn't one of auto, contiguous, balanced");
+}
+
 void check_model(const LayoutOptions& options, int64_t tp, const nn::LlamaConfig& model) {
   need(tp <= model.heads, "--tp " + std::to_string(tp) + " is more than the model's " + std::to_string(model.heads) +
                               " heads; legal are 1 to " + std::to_string(model.heads));
@@ -95,6 +106,19 @@ void check_model(const LayoutOptions& options, int64_t tp, const nn::LlamaConfig
   need(tp * options.cp_ulysses <= model.heads, "--cp-ulysses " + std::to_string(options.cp_ulysses) + " x --tp " +
                                                    std::to_string(tp) + " is more than the model's " +
                                                    std::to_string(model.heads) + " heads");
+}
+
+// Options that do nothing on this layout: somebody has meant something else.
+void tell_options_without_effect(const LayoutOptions& options, int64_t dp, int64_t tp) {
+  const auto tell = [](bool is_idle, const std::string& option, const char* needs) {
+    if (is_idle) std::cerr << "warning: " + option + " has no effect without " + needs + "\n" << std::flush;
+  };
+  tell(options.zero > 0 && dp == 1, "--zero " + std::to_string(options.zero), "--dp of at least 2");
+  tell(options.sp && tp == 1, "--sp", "--tp of at least 2");
+  tell(options.ring_order != "auto" && options.cp_ring == 1, "--ring-order " + options.ring_order,
+       "--cp-ring of at least 2");
+  tell(options.virtual_stages > 1 && options.pp == 1, "--virtual-stages " + std::to_string(options.virtual_stages),
+       "--pp of at least 2");
 }
 
 }  // namespace
@@ -125,6 +149,7 @@ ModelLayout make_layout(const LayoutOptions& options, int64_t num_devices, const
            " devices (--devices); the axes must multiply to it: each one divides it, legal are " +
            divisors_text(num_devices));
   check_model(options, tp, model);
+  tell_options_without_effect(options, dp, tp);
 
   ModelLayout layout;
   Shape shape;
@@ -147,7 +172,8 @@ ModelLayout make_layout(const LayoutOptions& options, int64_t num_devices, const
                      .virtual_stages = options.virtual_stages,
                      .sequence_parallel = options.sp,
                      .recompute = options.recompute,
-                     .compute = compute};
+                     .compute = compute,
+                     .ring_order = ring_order_from_name(options.ring_order)};
   if (options.pp > 1) {
     layout.pipeline =
         nn::pipeline_order(schedule, options.pp, options.pp * options.virtual_stages, options.micro_batches);
@@ -157,10 +183,10 @@ ModelLayout make_layout(const LayoutOptions& options, int64_t num_devices, const
 
 nn::PipelineLosses accumulate_gradients(const nn::Llama& model, const ModelLayout& layout,
                                         const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets,
-                                        double share) {
+                                        double share, const Tensor& loss_scale) {
   const double aux_share = 1.0 / static_cast<double>(std::max<size_t>(1, inputs.size()));
   if (layout.pipeline) {
-    return nn::pipeline_step(model.pipeline_chunks(targets, share, aux_share), inputs, *layout.pipeline);
+    return nn::pipeline_step(model.pipeline_chunks(targets, share, aux_share), inputs, *layout.pipeline, loss_scale);
   }
   nn::PipelineLosses total;
   const auto add_to = [](Tensor& sum, const Tensor& part) {
@@ -175,7 +201,7 @@ nn::PipelineLosses accumulate_gradients(const nn::Llama& model, const ModelLayou
       outputs.push_back(losses.aux * aux_share);
       add_to(total.aux, outputs.back());
     }
-    backward(outputs);
+    backward(outputs, loss_scale.defined() ? std::vector<Tensor>(outputs.size(), loss_scale) : std::vector<Tensor>());
   }
   return total;
 }

@@ -16,7 +16,7 @@ struct LayoutOptions {
   int64_t tp = 0;  // 0: what dp leaves when dp is given, else 1
   int64_t zero = 0, pp = 1, virtual_stages = 1, cp_ulysses = 1, cp_ring = 1, ep = 1, micro_batches = 1;
   bool sp = false, recompute = false;
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b", ring_order = "auto";
   void add_to(CommandLine& command);       // all of them
   void add_axes_to(CommandLine& command);  // without those that only training has
 };
@@ -38,9 +38,9 @@ ModelLayout make_layout(const LayoutOptions& options, int64_t num_devices, const
 
 // Gradients of a step's micro-batches: with stages in the pipeline's order, else one after the other. inputs and
 // targets are on the meshes of the first and last stage. The loss is the sum of cross entropies times `share`, aux its
-// mean over the micro-batches.
+// mean over the micro-batches. loss_scale: as for pipeline_step.
 nn::PipelineLosses accumulate_gradients(const nn::Llama& model, const ModelLayout& layout,
                                         const std::vector<Tensor>& inputs, const std::vector<Tensor>& targets,
-                                        double share);
+                                        double share, const Tensor& loss_scale = {});
 
 }  // namespace dtorch::app

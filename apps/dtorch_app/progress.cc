@@ -67,15 +67,14 @@ std::string Progress::bar_line(const StepReport& report) const {
 
 void Progress::report(const StepReport& report) {
   if (metrics_.is_open()) {
-    metrics_ << nlohmann::json{{"step", report.step},
-                               {"loss", report.loss},
-                               {"grad_norm", report.grad_norm},
-                               {"lr", report.lr},
-                               {"tokens_per_s", report.tokens_per_s},
-                               {"peak_bytes", report.peak_bytes}}
-                    .dump()
-             << '\n'
-             << std::flush;
+    nlohmann::json line{{"step", report.step},
+                        {"loss", report.loss},
+                        {"grad_norm", report.grad_norm},
+                        {"lr", report.lr},
+                        {"tokens_per_s", report.tokens_per_s},
+                        {"peak_bytes", report.peak_bytes}};
+    if (report.loss_scale) line["loss_scale"] = *report.loss_scale;
+    metrics_ << line.dump() << '\n' << std::flush;
     if (!metrics_) throw RuntimeFault("cannot write metrics file '" + metrics_path_ + "' (disk full?)");
   }
   const bool last = report.step + 1 == total_steps_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 
 namespace dtorch::app {
@@ -11,7 +12,8 @@ namespace dtorch::app {
 struct StepReport {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, tokens_per_s = 0;
-  int64_t peak_bytes = 0;  // of the device with most
+  int64_t peak_bytes = 0;                 // of the device with most
+  std::optional<double> loss_scale = {};  // in float16
 };
 
 class Progress {

@@ -82,6 +82,7 @@ Tensor zeros(const Shape& shape, const TensorOptions& options, Where where) { re
 Tensor ones(const Shape& shape, const TensorOptions& options, Where where) { return full(shape, 1, options, where); }
 
 Tensor full_like(const Tensor& other, Number value, std::optional<DType> dtype, Where where) {
+  const GraphScope scope(Graph(IntrusivePtr<GraphCore>(&other.value()->graph())));
   return full_with_layout(other.shape(), value, dtype.value_or(other.dtype()), layout_like(other), where);
 }
 Tensor empty_like(const Tensor& other, std::optional<DType> dtype, Where where) {

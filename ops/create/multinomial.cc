@@ -152,6 +152,7 @@ Tensor multinomial(const Tensor& probs, int64_t num_samples, bool replacement, W
         where);
   }
   NoGrad no_grad;
+  const DrawScope draw(probs);
   Tensor x = reduce_pending("multinomial", probs.detach(), {}, where);
   const Layout whole = unsharded_layout(x, x.ndim() - 1);
   require_implicit_redistribution("multinomial", x, whole, where);

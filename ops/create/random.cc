@@ -115,6 +115,7 @@ Tensor randint_like(const Tensor& other, int64_t low, int64_t high, std::optiona
     throw UserError("[randint_like] low is " + std::to_string(low) + ", high is " + std::to_string(high) +
                     "; high must be greater");
   }
+  const DrawScope draw(other);
   return record_random(randint_op, other.shape(), dtype.value_or(other.dtype()), layout_like(other), false,
                        {Scalar::of_int(low), Scalar::of_int(high)}, where);
 }
@@ -122,9 +123,11 @@ Tensor randint_like(const Tensor& other, int64_t high, std::optional<DType> dtyp
   return randint_like(other, 0, high, dtype, where);
 }
 Tensor rand_like(const Tensor& other, std::optional<DType> dtype, Where where) {
+  const DrawScope draw(other);
   return record_random(rand_op, other.shape(), dtype.value_or(other.dtype()), layout_like(other), false, {}, where);
 }
 Tensor randn_like(const Tensor& other, std::optional<DType> dtype, Where where) {
+  const DrawScope draw(other);
   return record_random(randn_op, other.shape(), dtype.value_or(other.dtype()), layout_like(other), false, {}, where);
 }
 

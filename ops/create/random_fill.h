@@ -6,6 +6,7 @@
 
 #include "ops/create/operators.h"
 #include "ops/create/philox.h"
+#include "runtime/client/draw_scope.h"
 #include "runtime/client/graph_core.h"
 
 namespace dtorch::create {
@@ -95,6 +96,7 @@ inline std::vector<Scalar> next_random_scalars(std::initializer_list<Scalar> mor
 
 inline Tensor record_random(const OperatorDef& op, const Shape& shape, DType dtype, const Layout& layout,
                             bool requires_grad, std::initializer_list<Scalar> more, const Where& where) {
+  const DrawScope draw;
   return record_created(op, {shape, dtype}, layout, next_random_scalars(more), requires_grad, where);
 }
 

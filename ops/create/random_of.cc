@@ -193,20 +193,25 @@ constinit OperatorDef poisson_op = {.name = "poisson",
                                     .saved_inputs = 0};
 
 Tensor normal(const Tensor& mean, const Tensor& std, Where where) {
+  const DrawScope draw(mean);
   return record(normal_of_op, NormalAttrs{}, {&mean, &std}, where, {.scalars = next_random_scalars()});
 }
 Tensor normal(const Tensor& mean, double std, Where where) {
+  const DrawScope draw(mean);
   return record(normal_of_op, NormalAttrs{.number_std = true}, {&mean}, where,
                 {.scalars = next_random_scalars({Scalar::of(std)})});
 }
 Tensor normal(double mean, const Tensor& std, Where where) {
+  const DrawScope draw(std);
   return record(normal_of_op, NormalAttrs{.number_mean = true}, {&std}, where,
                 {.scalars = next_random_scalars({Scalar::of(mean)})});
 }
 Tensor bernoulli(const Tensor& p, Where where) {
+  const DrawScope draw(p);
   return record(bernoulli_op, NoAttrs{}, {&p}, where, {.scalars = next_random_scalars()});
 }
 Tensor poisson(const Tensor& rate, Where where) {
+  const DrawScope draw(rate);
   return record(poisson_op, NoAttrs{}, {&rate}, where, {.scalars = next_random_scalars()});
 }
 

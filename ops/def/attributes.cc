@@ -4,6 +4,11 @@
 
 namespace dtorch {
 
+void CallAttributes::append_many(const char* data, size_t size, size_t before) {
+  if (before <= sizeof inline_) many_.assign(inline_, before);
+  many_.append(data, size);
+}
+
 void AttributeDecoder::need(const char* name, int64_t size) const {
   if (size < 0 || static_cast<size_t>(size) > in_.size() - at_) {
     throw DecodeError(std::string("attribute '") + name + "' is cut short");

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mesh/dtype.h"
@@ -26,9 +27,11 @@ struct NoAttrs {
   void fields(V&) {}
 };
 
-class AttributeEncoder {
+// Out: std::string, or what has its push_back and append.
+template <class Out>
+class BasicAttributeEncoder {
  public:
-  explicit AttributeEncoder(std::string& out) : out_(out) {}
+  explicit BasicAttributeEncoder(Out& out) : out_(out) {}
   void operator()(const char*, bool v) { out_.push_back(v ? 1 : 0); }
   void operator()(const char*, int64_t v) { raw(&v, sizeof v); }
   void operator()(const char*, double v) { raw(&v, sizeof v); }
@@ -38,7 +41,7 @@ class AttributeEncoder {
   void operator()(const char* name, const std::vector<int64_t>& v) { list(name, v); }
   void operator()(const char* name, const std::string& v) {
     (*this)(name, static_cast<int64_t>(v.size()));
-    out_ += v;
+    raw(v.data(), v.size());
   }
   void operator()(const char* name, const Placements& v) {
     (*this)(name, static_cast<int64_t>(v.size()));
@@ -56,7 +59,40 @@ class AttributeEncoder {
     (*this)(name, static_cast<int64_t>(v.size()));
     for (int64_t item : v) (*this)(name, item);
   }
-  std::string& out_;
+  Out& out_;
+};
+using AttributeEncoder = BasicAttributeEncoder<std::string>;
+
+// The encoded attributes of one call: on the stack, unless there are many.
+class CallAttributes {
+ public:
+  template <class A>
+  explicit CallAttributes(const A& attributes) {
+    BasicAttributeEncoder<CallAttributes> encoder(*this);
+    const_cast<A&>(attributes).fields(encoder);  // the encoder only reads
+  }
+  CallAttributes(const CallAttributes&) = delete;
+  CallAttributes& operator=(const CallAttributes&) = delete;
+  // Valid as long as this object.
+  std::string_view bytes() const { return size_ <= sizeof inline_ ? std::string_view(inline_, size_) : many_; }
+
+  // --- for the encoder
+  void push_back(char byte) { append(&byte, 1); }
+  void append(const char* data, size_t size) {
+    const size_t before = size_;
+    size_ += size;
+    if (size_ <= sizeof inline_) {
+      std::memcpy(inline_ + before, data, size);
+    } else {
+      append_many(data, size, before);
+    }
+  }
+
+ private:
+  void append_many(const char* data, size_t size, size_t before);
+  size_t size_ = 0;
+  char inline_[96];
+  std::string many_;  // all of them, when they don't fit inline_
 };
 
 // Throws DecodeError on bytes that don't decode.

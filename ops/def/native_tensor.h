@@ -22,7 +22,9 @@ class NativeTensor {
     std::swap(impl_, other.impl_);
     return *this;
   }
-  ~NativeTensor() { reset(); }
+  ~NativeTensor() {
+    if (impl_) reset();
+  }
   void reset();
 
   // Uninitialised, contiguous. Throws RuntimeFault when memory is short.

@@ -21,15 +21,16 @@ bool KernelContext::is_partial_owner(size_t i) const {
 
 namespace {
 
-// The name before the signature's parenthesis; the operator's own where the signature is words. Lives as long as the
-// process.
+// The name before the signature's parenthesis ("max/min": a part of both); the operator's own where the signature is
+// words. Lives as long as the process.
 const char* user_name_of(const OperatorDef& def) {
   const std::string_view signature = def.signature;
   const size_t end = signature.find('(');
   const std::string_view name = signature.substr(0, end);
-  const bool is_name = end != std::string_view::npos && end > 0 && std::ranges::all_of(name, [](char c) {
-                         return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':' || c == '.';
-                       });
+  const bool is_name =
+      end != std::string_view::npos && end > 0 && std::ranges::all_of(name, [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':' || c == '.' || c == '/';
+      });
   if (!is_name || name == def.name) return def.name;
   static std::deque<std::string> names;
   return names.emplace_back(name).c_str();

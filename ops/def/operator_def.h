@@ -18,6 +18,7 @@ namespace dtorch {
 
 class Tensor;           // runtime/client/tensor.h
 class GradientContext;  // runtime/client/gradient.h
+class PreparedKernel;   // ops/def/prepared_kernel.h
 
 // --- inference (on the client, from metadata alone)
 // -------------------------------------------------------------------------------
@@ -101,6 +102,9 @@ class KernelContext {
 };
 // Sets every output to a tensor of the inferred local shape and dtype. Never communicates. Failures are exceptions.
 using KernelFn = void (*)(KernelContext&);
+// The kernel of one LocalOperator with its set-up done (ops/def/prepared_kernel.h); null when these operands have none.
+// Called once a spec and device. Looks at the LocalOperator, doesn't keep it.
+using PrepareFn = std::unique_ptr<PreparedKernel> (*)(const LocalOperator&);
 
 // --- gradient (on the client)
 // --------------------------------------------------------------------------------------------------------- Gradients
@@ -130,6 +134,7 @@ enum class OperatorClass : uint8_t { kPure, kRead, kEffect };
 enum class Lowering : uint8_t {
   kKernel,    // one kernel a local device
   kTransfer,  // redistribute: a plan over the data plane
+  kExchange,  // ragged rows change owners (row_exchange.h)
   kRead,      // sends the value's boxes to the controller
 };
 // How docs/operators.md calls what happens when no row fits (distribution.md).
@@ -144,6 +149,7 @@ struct OperatorDef {
   RuleFn rule = nullptr;  // null: layouts are given explicitly by the caller (creation, redistribute) or by `layouts`
   LayoutFn layouts = nullptr;
   KernelFn kernel = nullptr;      // null in builds without kernels
+  PrepareFn prepare = nullptr;    // null: calls always run `kernel`
   GradientFn gradient = nullptr;  // null: not differentiable
   SamplesFn samples = nullptr;
   OperatorClass klass = OperatorClass::kPure;
@@ -153,6 +159,12 @@ struct OperatorDef {
   // Bit i: the gradient function reads the value of input / output i, so that the tape keeps it alive.
   uint32_t saved_inputs = 0xFFFFFFFFu;
   uint32_t saved_outputs = 0;
+  // Every element of the one output is a function of the same element of the inputs alone (and of numbers of the call),
+  // so that it may be fused with others. Needs `prepare`.
+  bool elementwise = false;
+  // Bit i: input / output i is ragged (row_exchange.h).
+  uint32_t ragged_inputs = 0;
+  uint32_t ragged_outputs = 0;
   bool ends_subgraph = false;  // reads and optimizer steps
   uint16_t index = 0;          // set by the registry
   const char* user_name = "";  // set by the registry: the signature's name

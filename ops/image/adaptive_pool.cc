@@ -25,8 +25,10 @@ std::vector<Tensor> mean_gradient(const GradientContext& context) {
   return {
       record(adaptive_avg_pool_grad_op, context.attributes<PoolAttrs>(), {&context.grad_output(0)}, Where::current())};
 }
+// The windows of a cut dim are those of its parts as they are: x, when pending, mustn't be split further by reducing
+// it.
 std::vector<Tensor> max_gradient(const GradientContext& context) {
-  const Tensor x = context.input(0);
+  const Tensor x = context.input(0).reduced();
   return {record(adaptive_max_pool_grad_op, context.attributes<PoolAttrs>(), {&context.grad_output(0), &x},
                  Where::current())};
 }

@@ -341,7 +341,7 @@ constinit OperatorDef conv_transpose2d_op = {
 };
 constinit OperatorDef conv_input_grad_op = {
     .name = "conv_input_grad",
-    .signature = "conv_input_grad(g, weight, x's sizes) -> Tensor",
+    .signature = "conv_grad(g, weight, x's sizes) -> dx",
     .attributes = attribute_codec<image::ConvAttrs>(),
     .infer = image::conv_input_grad_infer,
     .rule = image::conv_input_grad_rule,
@@ -350,7 +350,7 @@ constinit OperatorDef conv_input_grad_op = {
 };
 constinit OperatorDef conv_weight_grad_op = {
     .name = "conv_weight_grad",
-    .signature = "conv_weight_grad(g, x, kernel sizes) -> Tensor",
+    .signature = "conv_grad(g, x, kernel sizes) -> dweight",
     .attributes = attribute_codec<image::ConvAttrs>(),
     .infer = image::conv_weight_grad_infer,
     .rule = image::conv_weight_grad_rule,

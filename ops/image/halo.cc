@@ -269,7 +269,7 @@ Tensor with_halo(const char* op, const Tensor& x, int64_t dim, const Reads& read
 
 constinit OperatorDef halo_edges_op = {
     .name = "halo_edges",
-    .signature = "halo_edges(x, dim) -> Tensor",
+    .signature = "conv/pool(x, dim) -> edges",
     .attributes = attribute_codec<image::HaloAttrs>(),
     .infer = image::edges_infer,
     .rule = image::edges_rule,
@@ -280,7 +280,7 @@ constinit OperatorDef halo_edges_op = {
 };
 constinit OperatorDef halo_edges_grad_op = {
     .name = "halo_edges_grad",
-    .signature = "halo_edges_grad(g, dim) -> Tensor",
+    .signature = "conv/pool(g, dim) -> gradient of edges",
     .attributes = attribute_codec<image::HaloAttrs>(),
     .infer = image::edges_grad_infer,
     .rule = image::edges_grad_rule,
@@ -290,7 +290,7 @@ constinit OperatorDef halo_edges_grad_op = {
 };
 constinit OperatorDef halo_windows_op = {
     .name = "halo_windows",
-    .signature = "halo_windows(x, edges, dim) -> Tensor",
+    .signature = "conv/pool(x, edges, dim) -> windows",
     .attributes = attribute_codec<image::HaloAttrs>(),
     .infer = image::windows_infer,
     .rule = image::windows_rule,
@@ -301,7 +301,7 @@ constinit OperatorDef halo_windows_op = {
 };
 constinit OperatorDef halo_windows_grad_op = {
     .name = "halo_windows_grad",
-    .signature = "halo_windows_grad(g, dim) -> (Tensor, Tensor)",
+    .signature = "conv/pool(g, dim) -> gradient of windows (x, edges)",
     .attributes = attribute_codec<image::HaloAttrs>(),
     .infer = image::windows_grad_infer,
     .rule = image::windows_grad_rule,

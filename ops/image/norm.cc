@@ -101,7 +101,7 @@ Rule weight_grad_rule(const InferContext& context, std::span<const OutputMeta>) 
 
 constinit OperatorDef norm_sums_op = {
     .name = "norm_sums",
-    .signature = "norm_sums(x, groups) -> Tensor",
+    .signature = "batch_norm/group_norm/instance_norm(x, groups) -> sums",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::statistics_infer,
     .rule = image::sums_rule,
@@ -110,7 +110,7 @@ constinit OperatorDef norm_sums_op = {
 };
 constinit OperatorDef norm_squares_op = {
     .name = "norm_squares",
-    .signature = "norm_squares(x, mean, groups) -> Tensor",
+    .signature = "batch_norm/group_norm/instance_norm(x, mean, groups) -> squared deviations",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::statistics_infer,
     .rule = image::squares_rule,
@@ -118,7 +118,7 @@ constinit OperatorDef norm_squares_op = {
 };
 constinit OperatorDef norm_apply_op = {
     .name = "norm_apply",
-    .signature = "norm_apply(x, mean, variance, weight, bias) -> Tensor",
+    .signature = "batch_norm/group_norm/instance_norm(x, mean, variance, weight, bias) -> Tensor",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::apply_infer,
     .rule = image::apply_rule,
@@ -127,7 +127,7 @@ constinit OperatorDef norm_apply_op = {
 };
 constinit OperatorDef norm_grad_sums_op = {
     .name = "norm_grad_sums",
-    .signature = "norm_grad_sums(g, x, mean, weight) -> (Tensor, Tensor)",
+    .signature = "batch_norm/group_norm/instance_norm(g, x, mean, weight) -> sums of the gradient",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::grad_sums_infer,
     .rule = image::grad_sums_rule,
@@ -136,7 +136,7 @@ constinit OperatorDef norm_grad_sums_op = {
 };
 constinit OperatorDef norm_input_grad_op = {
     .name = "norm_input_grad",
-    .signature = "norm_input_grad(g, x, mean, variance, sums, weight) -> Tensor",
+    .signature = "batch_norm/group_norm/instance_norm(g, x, mean, variance, sums, weight) -> dx",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::apply_infer,
     .rule = image::input_grad_rule,
@@ -145,7 +145,7 @@ constinit OperatorDef norm_input_grad_op = {
 };
 constinit OperatorDef norm_weight_grad_op = {
     .name = "norm_weight_grad",
-    .signature = "norm_weight_grad(g, x, mean, variance) -> (Tensor, Tensor)",
+    .signature = "batch_norm/group_norm/instance_norm(g, x, mean, variance) -> (dweight, dbias)",
     .attributes = attribute_codec<image::NormAttrs>(),
     .infer = image::weight_grad_infer,
     .rule = image::weight_grad_rule,

@@ -22,8 +22,10 @@ namespace dtorch {
 namespace image {
 namespace {
 
+// The windows of a cut dim are those of its parts as they are: x, when pending, mustn't be split further by reducing
+// it.
 std::vector<Tensor> max_pool_gradient(const GradientContext& context) {
-  const Tensor x = context.input(0);
+  const Tensor x = context.input(0).reduced();
   return {record(max_pool_grad_op, context.attributes<PoolAttrs>(), {&context.grad_output(0), &x}, Where::current())};
 }
 std::vector<Tensor> avg_pool_gradient(const GradientContext& context) {

@@ -199,6 +199,7 @@ Tensor histc(const Tensor& x, int64_t bins, double min, double max, Where where)
   NoGrad no_grad;
   const Tensor whole = reduce_pending("histc", x, {}, where);
   require_implicit_redistribution("histc", whole, unsharded_layout(whole), where);
+  const GraphScope graph(Graph(IntrusivePtr<GraphCore>(&x.value()->graph())));
   const Layout everywhere = Layout::replicated(x.mesh());
   Tensor low, high;
   if (min == max && whole.numel() > 0) {

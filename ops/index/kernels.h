@@ -31,7 +31,7 @@ inline at::Scalar identity_of_sum(DType dtype) { return is_floating(dtype) ? at:
 inline at::Tensor writable_input(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const bool own = context.may_reuse(0) && context.input_meta(0).dtype == context.output_meta(0).dtype &&
-                   context.input_box(0).size == context.output_box(0).size && x.is_non_overlapping_and_dense();
+                   context.input_box(0).size == context.output_box(0).size && x.is_contiguous();
   return own ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 

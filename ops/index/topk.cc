@@ -249,7 +249,7 @@ constinit OperatorDef topk_op = {
 };
 constinit OperatorDef topk_of_candidates_op = {
     .name = "topk_of_candidates",
-    .signature = "topk_of_candidates(values, indices, k, dim, largest) -> (Tensor, Tensor)",
+    .signature = "topk/kthvalue(values, indices, k, dim, largest) -> (Tensor, Tensor)",
     .attributes = attribute_codec<TopkAttrs>(),
     .infer = topk_infer,
     .rule = topk_rule,

@@ -108,7 +108,7 @@ std::vector<Sample> upper_samples() {
 
 constinit OperatorDef triangle_indices_op = {
     .name = "triangle_indices",
-    .signature = "triangle_indices(row, col, offset, upper) -> Tensor",
+    .signature = "tril_indices/triu_indices(row, col, offset, upper) -> Tensor",
     .attributes = attribute_codec<TriangleAttrs>(),
     .infer = infer,
     .kernel = kernel,

@@ -5,6 +5,10 @@
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/Activation.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/TensorCompare.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/clamp_min_cpu_dispatch.h>
 #include <ATen/ops/gelu_backward_cpu_dispatch.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
@@ -64,6 +68,7 @@ std::vector<Tensor> gelu_gradient(const GradientContext& context) {
 // As LibTorch's relu does.
 at::Tensor run_relu(const at::Tensor& x) { return at::cpu::clamp_min(x, 0); }
 at::Tensor& run_relu_out(const at::Tensor& x, at::Tensor& out) { return at::cpu::clamp_min_outf(x, 0, out); }
+void relu_loop(at::TensorIterator& iterator) { at::native::clamp_min_scalar_stub(at::kCPU, iterator, 0); }
 void relu_kernel(KernelContext& context) { unary_kernel<run_relu, run_relu_out>(context); }
 void gelu_kernel(KernelContext& context) {
   set_output(context, 0, at::cpu::gelu(input(context, 0), context.attributes<GeluAttrs>().approximate));
@@ -106,10 +111,12 @@ constinit OperatorDef relu_op = {
     .infer = relu_infer,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(relu_kernel),
+    .prepare = DTORCH_KERNEL(prepare_floating<relu_loop>),
     .gradient = gradient_by_output<relu_gradient_op>,
     .samples = relu_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 constinit OperatorDef sigmoid_op = {
     .name = "sigmoid",
@@ -117,10 +124,12 @@ constinit OperatorDef sigmoid_op = {
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::sigmoid, at::cpu::sigmoid_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sigmoid_stub>>),
     .gradient = gradient_by_output<sigmoid_gradient_op>,
     .samples = sigmoid_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 constinit OperatorDef tanh_op = {
     .name = "tanh",
@@ -128,10 +137,12 @@ constinit OperatorDef tanh_op = {
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::tanh, at::cpu::tanh_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::tanh_stub>>),
     .gradient = gradient_by_output<tanh_gradient_op>,
     .samples = tanh_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 constinit OperatorDef silu_op = {
     .name = "silu",
@@ -139,9 +150,11 @@ constinit OperatorDef silu_op = {
     .infer = infer_needs_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::silu, at::cpu::silu_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::silu_stub>>),
     .gradient = silu_gradient,
     .samples = silu_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 constinit OperatorDef gelu_op = {
     .name = "gelu",
@@ -170,8 +183,10 @@ constinit OperatorDef sigmoid_gradient_op = {
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::sigmoid_backward, at::cpu::sigmoid_backward_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sigmoid_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef tanh_gradient_op = {
     .name = "tanh_gradient",
@@ -179,8 +194,10 @@ constinit OperatorDef tanh_gradient_op = {
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::tanh_backward, at::cpu::tanh_backward_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::tanh_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef silu_gradient_op = {
     .name = "silu_gradient",
@@ -188,8 +205,10 @@ constinit OperatorDef silu_gradient_op = {
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::silu_backward, at::cpu::silu_backward_outf>)),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::silu_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef gelu_gradient_op = {
     .name = "gelu_gradient",

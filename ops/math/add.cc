@@ -3,6 +3,7 @@
 // and g or -g, summed over broadcast dims.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/BinaryOps.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/sub_cpu_dispatch.h>
 #endif
@@ -64,6 +65,9 @@ struct SubOp {
   static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::sub(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::sub_outf(a, b, 1, out); }
 };
+// As LibTorch does both.
+void add_loop(at::TensorIterator& iterator) { at::native::add_stub(at::kCPU, iterator, 1); }
+void sub_loop(at::TensorIterator& iterator) { at::native::add_stub(at::kCPU, iterator, -1); }
 #endif
 
 std::vector<Sample> add_samples() {
@@ -90,10 +94,12 @@ constinit OperatorDef add_op = {
     .infer = infer_binary,
     .rule = add_rule<false>,
     .kernel = DTORCH_KERNEL(binary_kernel<AddOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<add_loop>),
     .gradient = add_gradient,
     .samples = add_samples,
     .linear_in = "all",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef sub_op = {
@@ -103,10 +109,12 @@ constinit OperatorDef sub_op = {
     .infer = sub_infer,
     .rule = add_rule<true>,
     .kernel = DTORCH_KERNEL(binary_kernel<SubOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<sub_loop>),
     .gradient = sub_gradient,
     .samples = sub_samples,
     .linear_in = "all",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 Tensor add(const Tensor& a, const Tensor& b, Where where) { return record_binary(add_op, a, b, where); }

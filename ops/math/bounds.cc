@@ -4,6 +4,7 @@
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/BinaryOps.h>
 #include <ATen/ops/clamp_cpu_dispatch.h>
 #include <ATen/ops/maximum_cpu_dispatch.h>
 #include <ATen/ops/minimum_cpu_dispatch.h>
@@ -109,8 +110,10 @@ constinit OperatorDef minimum_op = {
     .infer = infer_binary,
     .rule = bound_rule<kMin>,
     .kernel = DTORCH_KERNEL(binary_kernel<MinimumOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::minimum_stub>>),
     .gradient = bound_gradient<false>,
     .samples = minimum_samples,
+    .elementwise = true,
 };
 constinit OperatorDef maximum_op = {
     .name = "maximum",
@@ -119,8 +122,10 @@ constinit OperatorDef maximum_op = {
     .infer = infer_binary,
     .rule = bound_rule<kMax>,
     .kernel = DTORCH_KERNEL(binary_kernel<MaximumOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::maximum_stub>>),
     .gradient = bound_gradient<true>,
     .samples = maximum_samples,
+    .elementwise = true,
 };
 constinit OperatorDef clamp_op = {
     .name = "clamp",

@@ -159,7 +159,7 @@ ValueAndIndex combined_extreme(const char* op, const Tensor& x, const std::vecto
 
 constinit OperatorDef arg_candidates_op = {
     .name = "arg_candidates",
-    .signature = "arg_candidates(x, dims) -> (Tensor, Tensor)",
+    .signature = "max/min/argmax/argmin(x, dims) -> candidates of every part (values, indices)",
     .attributes = attribute_codec<math::CandidateAttrs>(),
     .infer = math::candidates_infer,
     .rule = math::candidates_rule,
@@ -168,7 +168,7 @@ constinit OperatorDef arg_candidates_op = {
 };
 constinit OperatorDef arg_combine_op = {
     .name = "arg_combine",
-    .signature = "arg_combine(values, indices, dims) -> (Tensor, Tensor)",
+    .signature = "max/min/argmax/argmin(values, indices, dims) -> best candidate (value, index)",
     .attributes = attribute_codec<math::CandidateAttrs>(),
     .infer = math::combine_infer,
     .rule = math::combine_rule,

@@ -2,6 +2,9 @@
 // Partial of every kind passes. Gradient: g in the dtype of x.
 #include "ops/def/cast_attrs.h"
 #include "ops/math/kernels.h"
+#if DTORCH_WITH_KERNELS
+#include <ATen/native/Copy.h>
+#endif
 
 namespace dtorch {
 namespace {
@@ -26,6 +29,14 @@ std::vector<Tensor> cast_gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void cast_kernel(KernelContext& context) {
   set_output(context, 0, input(context, 0).to(scalar_type(context.attributes<CastAttrs>().dtype)));
+}
+void cast_loop(at::TensorIterator& iterator) { at::native::copy_stub(at::kCPU, iterator, false); }
+// LibTorch's loop for the narrow floats doesn't use the iterator's pointers, and for float16 it has another way.
+std::unique_ptr<PreparedKernel> prepare_cast(const LocalOperator& local) {
+  for (DType dtype : {local.spec->inputs[0]->dtype, local.spec->outputs[0]->dtype}) {
+    if (dtype == kFloat16 || dtype == kBFloat16) return nullptr;
+  }
+  return prepare_copy<cast_loop>(local);
 }
 #endif
 
@@ -55,10 +66,12 @@ constinit OperatorDef cast_op = {
     .infer = cast_infer,
     .rule = cast_rule,
     .kernel = DTORCH_KERNEL(cast_kernel),
+    .prepare = DTORCH_KERNEL(prepare_cast),
     .gradient = cast_gradient,
     .samples = cast_samples,
     .linear_in = "x",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 Tensor to(const Tensor& x, DType dtype, Where where) {

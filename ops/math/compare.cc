@@ -2,6 +2,8 @@
 // comparison may be a number. Layouts: same on every dim; nothing Partial (a bool isn't kept pending). No gradients.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/BinaryOps.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/eq_cpu_dispatch.h>
 #include <ATen/ops/ge_cpu_dispatch.h>
 #include <ATen/ops/gt_cpu_dispatch.h>
@@ -73,8 +75,10 @@ constinit OperatorDef eq_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::eq>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::eq_stub>>),
     .samples = comparison_samples<eq, eq>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef ne_op = {
     .name = "ne",
@@ -83,8 +87,10 @@ constinit OperatorDef ne_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::ne>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::ne_stub>>),
     .samples = comparison_samples<ne, ne>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef lt_op = {
     .name = "lt",
@@ -93,8 +99,10 @@ constinit OperatorDef lt_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::lt>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::lt_stub>>),
     .samples = comparison_samples<lt, lt>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef le_op = {
     .name = "le",
@@ -103,8 +111,10 @@ constinit OperatorDef le_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::le>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::le_stub>>),
     .samples = comparison_samples<le, le>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef gt_op = {
     .name = "gt",
@@ -113,8 +123,10 @@ constinit OperatorDef gt_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::gt>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::gt_stub>>),
     .samples = comparison_samples<gt, gt>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef ge_op = {
     .name = "ge",
@@ -123,8 +135,10 @@ constinit OperatorDef ge_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::ge>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::ge_stub>>),
     .samples = comparison_samples<ge, ge>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef logical_and_op = {
     .name = "logical_and",
@@ -133,8 +147,10 @@ constinit OperatorDef logical_and_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::native::logical_and>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::logical_and_stub>>),
     .samples = logical_samples<logical_and>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef logical_or_op = {
     .name = "logical_or",
@@ -143,8 +159,10 @@ constinit OperatorDef logical_or_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(comparison_kernel<at::native::logical_or>),
+    .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::logical_or_stub>>),
     .samples = logical_samples<logical_or>,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 constinit OperatorDef logical_not_op = {
     .name = "logical_not",
@@ -152,8 +170,10 @@ constinit OperatorDef logical_not_op = {
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(logical_not_kernel),
+    .prepare = DTORCH_KERNEL(prepare_copy<loop_of<at::native::logical_not_stub>>),
     .samples = logical_not_samples,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 Tensor eq(const Tensor& a, const Tensor& b, Where where) { return record_binary(eq_op, a, b, where); }

@@ -132,6 +132,7 @@ Tensor matrix_power(const Tensor& a, int64_t n, Where where) {
     throw at_line(UserError("[matrix_power] the exponent is " + std::to_string(n) + ", must not be negative"), where);
   }
   if (n == 0) {
+    const GraphScope graph(Graph(IntrusivePtr<GraphCore>(&a.value()->graph())));
     const Tensor one = eye(shape.back(), {.mesh = a.mesh(), .dtype = a.dtype()}, where);
     return expand(one, {shape.begin(), shape.end()}, where);
   }

@@ -6,6 +6,7 @@
 
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/cos_cpu_dispatch.h>
 #include <ATen/ops/erf_cpu_dispatch.h>
 #include <ATen/ops/exp_cpu_dispatch.h>
@@ -65,10 +66,12 @@ constinit OperatorDef exp_op = {
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::exp, at::cpu::exp_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::exp_stub>>),
     .gradient = exp_gradient,
     .samples = exp_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef log_op = {
@@ -77,9 +80,11 @@ constinit OperatorDef log_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::log, at::cpu::log_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::log_stub>>),
     .gradient = log_gradient,
     .samples = log_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef sqrt_op = {
@@ -88,10 +93,12 @@ constinit OperatorDef sqrt_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sqrt, at::cpu::sqrt_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sqrt_stub>>),
     .gradient = sqrt_gradient,
     .samples = sqrt_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef rsqrt_op = {
@@ -100,10 +107,12 @@ constinit OperatorDef rsqrt_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::rsqrt, at::cpu::rsqrt_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::rsqrt_stub>>),
     .gradient = rsqrt_gradient,
     .samples = rsqrt_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef sin_op = {
@@ -112,9 +121,11 @@ constinit OperatorDef sin_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sin, at::cpu::sin_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sin_stub>>),
     .gradient = sin_gradient,
     .samples = sin_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef cos_op = {
@@ -123,9 +134,11 @@ constinit OperatorDef cos_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::cos, at::cpu::cos_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::cos_stub>>),
     .gradient = cos_gradient,
     .samples = cos_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef erf_op = {
@@ -134,9 +147,11 @@ constinit OperatorDef erf_op = {
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::erf, at::cpu::erf_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::erf_stub>>),
     .gradient = erf_gradient,
     .samples = erf_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 Tensor exp(const Tensor& x, Where where) { return record(exp_op, NoAttrs{}, {&x}, where); }

@@ -2,6 +2,7 @@
 #pragma once
 #include "dtorch/kernel.h"
 #include "ops/math/operators.h"
+#include "ops/math/prepared.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ScalarOps.h>
@@ -11,10 +12,24 @@
 
 namespace dtorch::math {
 
-// Input i may be overwritten with output 0: handed over, same sizes and dtype, no two elements in one place.
+// Whether LibTorch would give a new result the strides of input i, an elementwise operator's with the result's sizes.
+inline bool has_strides_of_result(const KernelContext& context, size_t i) {
+  const at::Tensor& x = input(context, i);
+  bool same = x.is_non_overlapping_and_dense(), contiguous = x.is_contiguous();
+  for (size_t k = 0; k < context.num_inputs(); ++k) {
+    const at::Tensor& other = input(context, k);
+    if (k == i || other.dim() == 0) continue;
+    same &= other.sizes() == x.sizes() && other.strides() == x.strides();
+    contiguous &= other.is_contiguous();
+  }
+  return same || contiguous;
+}
+
+// Input i may be overwritten with output 0: handed over, same sizes and dtype, and the result is laid out in memory as
+// it would be otherwise (what other threads still hold mustn't show: matrix products round by strides).
 inline bool can_overwrite(const KernelContext& context, size_t i) {
   return context.may_reuse(i) && context.input_meta(i).dtype == context.output_meta(0).dtype &&
-         context.input_box(i).size == context.output_box(0).size && input(context, i).is_non_overlapping_and_dense();
+         context.input_box(i).size == context.output_box(0).size && has_strides_of_result(context, i);
 }
 
 inline at::Scalar number_of(const KernelContext& context, size_t i, int64_t kind) {

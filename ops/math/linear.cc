@@ -99,7 +99,7 @@ void contract_kernel(KernelContext& context) {
 
 constinit OperatorDef contract_leading_op = {
     .name = "contract_leading",
-    .signature = "contract_leading(a, b) -> Tensor",
+    .signature = "matmul/linear(a, b) -> gradient of a weight",
     .infer = math::contract_infer,
     .rule = math::contract_rule,
     .kernel = DTORCH_KERNEL(math::contract_kernel),

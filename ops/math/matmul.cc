@@ -4,10 +4,12 @@
 // contract_leading(a, g).
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
+#include "ops/math/structured.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/matmul_native.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
+#include <ATen/ops/mm_native.h>
 #endif
 
 namespace dtorch {
@@ -98,6 +100,23 @@ void matmul_kernel(KernelContext& context) {
   const at::Tensor &a = input(context, 0), &b = input(context, 1);
   set_output(context, 0, a.dim() == 2 && b.dim() == 2 ? at::cpu::mm(a, b) : at::native::matmul(a, b));
 }
+
+// Of two matrices: neither checks nor an allocation.
+class MatrixProduct final : public PreparedKernel {
+ public:
+  bool run(std::span<const NativeTensor* const> inputs, const NativeTensor& output, std::span<const Scalar>) override {
+    product_.impl(as_aten(*inputs[0]), as_aten(*inputs[1]), as_aten(output));
+    return true;
+  }
+
+ private:
+  WithoutMeta<at::native::structured_mm_out_cpu> product_;
+};
+std::unique_ptr<PreparedKernel> prepare_matmul(const LocalOperator& local) {
+  const Shape &a = local.input_boxes[0].size, &b = local.input_boxes[1].size;
+  if (a.ndim() != 2 || b.ndim() != 2 || a.num_elements() == 0 || b.num_elements() == 0) return nullptr;
+  return std::make_unique<MatrixProduct>();
+}
 #endif
 
 std::vector<Sample> matmul_samples() {
@@ -121,6 +140,7 @@ constinit OperatorDef matmul_op = {
     .infer = matmul_infer,
     .rule = matmul_rule,
     .kernel = DTORCH_KERNEL(matmul_kernel),
+    .prepare = DTORCH_KERNEL(prepare_matmul),
     .gradient = matmul_gradient,
     .samples = matmul_samples,
     .linear_in = "each",

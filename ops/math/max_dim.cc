@@ -232,7 +232,7 @@ constinit OperatorDef argmax_op = {
 };
 constinit OperatorDef scatter_one_op = {
     .name = "scatter_one",
-    .signature = "scatter_one(g, indices, dim, size) -> Tensor",
+    .signature = "max/min(g, indices, dim, size) -> gradient",
     .attributes = attribute_codec<ScatterAttrs>(),
     .infer = scatter_infer,
     .rule = scatter_rule,

@@ -3,6 +3,7 @@
 // Partial (sum, avg) passes. Gradients: g b and g a; g / b and -g (a / b) / b.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/BinaryOps.h>
 #include <ATen/ops/div_cpu_dispatch.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #endif
@@ -90,9 +91,11 @@ constinit OperatorDef mul_op = {
     .infer = infer_binary,
     .rule = elementwise_rule_of<Linear::kInEach>,
     .kernel = DTORCH_KERNEL(binary_kernel<MulOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::mul_stub>>),
     .gradient = mul_gradient,
     .samples = mul_samples,
     .linear_in = "each",
+    .elementwise = true,
 };
 
 constinit OperatorDef mul_number_op = {
@@ -102,10 +105,12 @@ constinit OperatorDef mul_number_op = {
     .infer = infer_binary,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<MulOp>),
+    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::mul_stub>>),
     .gradient = number_gradient<mul_number_op>,
     .samples = mul_number_samples,
     .linear_in = "a",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef div_op = {
@@ -115,9 +120,11 @@ constinit OperatorDef div_op = {
     .infer = div_infer,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<DivOp>),
+    .prepare = DTORCH_KERNEL(prepare_floating_binary<loop_of<at::native::div_true_stub>>),
     .gradient = div_gradient,
     .samples = div_samples,
     .linear_in = "a",
+    .elementwise = true,
 };
 
 constinit OperatorDef div_number_op = {
@@ -127,10 +134,12 @@ constinit OperatorDef div_number_op = {
     .infer = div_infer,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<DivOp>),
+    .prepare = DTORCH_KERNEL(prepare_floating_binary<loop_of<at::native::div_true_stub>>),
     .gradient = number_gradient<div_number_op>,
     .samples = div_number_samples,
     .linear_in = "a",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 Tensor mul(const Tensor& a, const Tensor& b, Where where) { return record_binary(mul_op, a, b, where); }

@@ -159,7 +159,7 @@ Tensor scatter_along(const Tensor& g, const Tensor& indices, int64_t dim, int64_
 
 constinit OperatorDef scatter_along_op = {
     .name = "scatter_along",
-    .signature = "scatter_along(g, indices, dim, size) -> Tensor",
+    .signature = "sort/topk/cummax/cummin(g, indices, dim, size) -> gradient",
     .attributes = attribute_codec<math::ScatterAlongAttrs>(),
     .infer = math::scatter_along_infer,
     .rule = math::scatter_along_rule,

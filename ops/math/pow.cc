@@ -3,6 +3,7 @@
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/Pow.h>
 #include <ATen/ops/pow_cpu_dispatch.h>
 #endif
 
@@ -81,9 +82,11 @@ constinit OperatorDef pow_op = {
     .infer = pow_infer,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(binary_kernel<PowOp>),
+    .prepare = DTORCH_KERNEL(prepare_floating_binary<loop_of<at::native::pow_tensor_tensor_stub>>),
     .gradient = pow_gradient,
     .samples = pow_samples,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 constinit OperatorDef pow_number_op = {
     .name = "pow_number",

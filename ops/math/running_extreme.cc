@@ -204,7 +204,7 @@ constinit OperatorDef cummin_op = {
 };
 constinit OperatorDef extreme_totals_op = {
     .name = "extreme_totals",
-    .signature = "extreme_totals(x, dim) -> (Tensor, Tensor)",
+    .signature = "cummax/cummin(x, dim) -> extreme of every part (values, indices)",
     .attributes = attribute_codec<RunningAttrs>(),
     .infer = totals_infer,
     .rule = totals_rule,
@@ -213,7 +213,7 @@ constinit OperatorDef extreme_totals_op = {
 };
 constinit OperatorDef extreme_shifted_op = {
     .name = "extreme_shifted",
-    .signature = "extreme_shifted(x, values, indices, dim) -> (Tensor, Tensor)",
+    .signature = "cummax/cummin(x, values, indices, dim) -> (Tensor, Tensor)",
     .attributes = attribute_codec<RunningAttrs>(),
     .infer = running_infer,
     .rule = shifted_rule,

@@ -282,7 +282,7 @@ constinit OperatorDef logcumsumexp_op = {
 };
 constinit OperatorDef scan_totals_op = {
     .name = "scan_totals",
-    .signature = "scan_totals(x, dim, kind) -> Tensor",
+    .signature = "cumsum/cumprod/logcumsumexp(x, dim, kind) -> total of every part",
     .attributes = attribute_codec<ScanAttrs>(),
     .infer = totals_infer,
     .rule = totals_rule,
@@ -292,7 +292,7 @@ constinit OperatorDef scan_totals_op = {
 };
 constinit OperatorDef scan_shifted_op = {
     .name = "scan_shifted",
-    .signature = "scan_shifted(x, totals, dim, kind) -> Tensor",
+    .signature = "cumsum/cumprod/logcumsumexp(x, totals, dim, kind) -> Tensor",
     .attributes = attribute_codec<ScanAttrs>(),
     .infer = infer_same,
     .rule = shifted_rule,
@@ -302,7 +302,7 @@ constinit OperatorDef scan_shifted_op = {
 };
 constinit OperatorDef scan_gradient_op = {
     .name = "scan_gradient",
-    .signature = "scan_gradient(g, x, y, dim, kind) -> Tensor",
+    .signature = "cumsum/cumprod/logcumsumexp(g, x, y, dim, kind) -> gradient",
     .attributes = attribute_codec<ScanAttrs>(),
     .infer = infer_same,
     .rule = scan_gradient_rule,

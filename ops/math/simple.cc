@@ -3,6 +3,8 @@
 // ceil, round and sign have zero gradients.
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/Pow.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/abs_cpu_dispatch.h>
 #include <ATen/ops/abs_native.h>
 #include <ATen/ops/ceil_cpu_dispatch.h>
@@ -69,6 +71,7 @@ void round_kernel(KernelContext& context) { unary_kernel<run_round, run_round_ou
 // As LibTorch's square does.
 at::Tensor run_square(const at::Tensor& x) { return at::cpu::pow(x, 2); }
 at::Tensor& run_square_out(const at::Tensor& x, at::Tensor& out) { return at::cpu::pow_outf(x, 2, out); }
+void square_loop(at::TensorIterator& iterator) { at::native::pow_tensor_scalar_stub(at::kCPU, iterator, 2); }
 void square_kernel(KernelContext& context) { unary_kernel<run_square, run_square_out>(context); }
 #endif
 
@@ -89,10 +92,12 @@ constinit OperatorDef neg_op = {
     .infer = infer_no_bool,
     .rule = monotone_rule<Monotone::kDown, Linear::kInAll>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::neg, at::cpu::neg_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::neg_stub>>),
     .gradient = neg_gradient,
     .samples = neg_samples,
     .linear_in = "x",
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef abs_op = {
@@ -101,9 +106,11 @@ constinit OperatorDef abs_op = {
     .infer = infer_no_bool,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(abs_kernel),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::abs_stub>>),
     .gradient = abs_gradient,
     .samples = abs_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef sign_op = {
@@ -112,9 +119,11 @@ constinit OperatorDef sign_op = {
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sign, at::cpu::sign_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sign_stub>>),
     .gradient = sign_gradient,
     .samples = sign_samples,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef floor_op = {
@@ -123,9 +132,11 @@ constinit OperatorDef floor_op = {
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::floor, at::cpu::floor_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::floor_stub>>),
     .gradient = floor_gradient,
     .samples = floor_samples,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef ceil_op = {
@@ -134,9 +145,11 @@ constinit OperatorDef ceil_op = {
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::ceil, at::cpu::ceil_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::ceil_stub>>),
     .gradient = ceil_gradient,
     .samples = ceil_samples,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef round_op = {
@@ -145,9 +158,11 @@ constinit OperatorDef round_op = {
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
     .kernel = DTORCH_KERNEL(round_kernel),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::round_stub>>),
     .gradient = round_gradient,
     .samples = round_samples,
     .saved_inputs = 0,
+    .elementwise = true,
 };
 
 constinit OperatorDef square_op = {
@@ -156,9 +171,11 @@ constinit OperatorDef square_op = {
     .infer = infer_square,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(square_kernel),
+    .prepare = DTORCH_KERNEL(prepare_floating<square_loop>),
     .gradient = square_gradient,
     .samples = square_samples,
     .saved_inputs = 1,
+    .elementwise = true,
 };
 
 constinit OperatorDef reciprocal_op = {
@@ -167,10 +184,12 @@ constinit OperatorDef reciprocal_op = {
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
     .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::reciprocal, at::cpu::reciprocal_outf>),
+    .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::reciprocal_stub>>),
     .gradient = reciprocal_gradient,
     .samples = reciprocal_samples,
     .saved_inputs = 0,
     .saved_outputs = 1,
+    .elementwise = true,
 };
 
 Tensor neg(const Tensor& x, Where where) { return record(neg_op, NoAttrs{}, {&x}, where); }

@@ -1,7 +1,10 @@
 // sum(x, dims) and mean(x, dims). The kernel adds up this device's part (mean: and divides by the global count);
 // sharding a reduced dim gives Partial(sum), which sum() and mean() then reduce; sum_pending() leaves it. Partial
 // inputs pass (linear). Gradient: g expanded to the input's shape (mean: divided by the count).
+#include <algorithm>
+
 #include "ops/math/kernels.h"
+#include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
@@ -113,8 +116,22 @@ std::vector<Sample> mean_samples() {
 
 bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16; }
 
+bool is_extreme(const Placement& p) { return p.is_partial(kMax) || p.is_partial(kMin); }
+
+bool has_extremes(const Tensor& x) { return std::ranges::any_of(x.placements(), is_extreme); }
+
+// A pending maximum or minimum isn't linear: it is reduced first.
+Tensor without_extremes(const char* op, const Tensor& x, const Where& where) {
+  Placements placements = x.placements();
+  std::ranges::replace_if(placements, is_extreme, Replicate());
+  const Layout layout = x.layout().with_placements(placements, x.ndim());
+  require_implicit_redistribution(op, x, layout, where);
+  return x.redistribute(layout, where);
+}
+
 // Local kernel, then reduction of what became Partial. Halves travel as float32, so that rounding to half happens once.
 Tensor reduce_sum(const OperatorDef& op, const Tensor& x, SumAttrs attributes, const Where& where) {
+  if (has_extremes(x)) return reduce_sum(op, without_extremes(op.name, x, where), attributes, where);
   const DType dtype = attributes.dtype;
   bool combines = false;
   for (const Placement& p : x.placements()) {
@@ -158,6 +175,7 @@ constinit OperatorDef mean_op = {
 
 Tensor sum_pending(const Tensor& x, const std::vector<int64_t>& dims, bool keepdim, std::optional<DType> dtype,
                    Where where) {
+  if (has_extremes(x)) return sum_pending(without_extremes("sum", x, where), dims, keepdim, dtype, where);
   return record(sum_op, SumAttrs{normalize_dims(dims, x.ndim(), "sum", where), keepdim, dtype.value_or(sum_dtype(x))},
                 {&x}, where);
 }

@@ -259,7 +259,7 @@ constinit OperatorDef std_mean_op = {
 };
 constinit OperatorDef squared_deviations_op = {
     .name = "squared_deviations",
-    .signature = "squared_deviations(x, mean, dims, keepdim) -> Tensor",
+    .signature = "var/std(x, mean, dims, keepdim) -> sum of squared deviations",
     .attributes = attribute_codec<VarAttrs>(),
     .infer = deviations_infer,
     .rule = deviations_rule,

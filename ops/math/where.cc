@@ -6,6 +6,7 @@
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/native/TensorCompare.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where_cpu_dispatch.h>
 #endif
@@ -81,6 +82,14 @@ void where_kernel(KernelContext& context) {
   }
   set_output(context, 0, at::cpu::where(input(context, 0), *a, *b));
 }
+std::unique_ptr<PreparedKernel> prepare_where(const LocalOperator& local) {
+  const auto& attributes = *static_cast<const WhereAttrs*>(local.attributes.get());
+  std::vector<int> operands = {0, 1, 2};
+  if (attributes.number != kNoNumber) operands[attributes.number_first ? 1 : 2] = ElementwiseKernel::kNumber;
+  if (attributes.number != kNoNumber && attributes.number_first) operands[2] = 1;
+  return prepare_operands(local, loop_of<at::native::where_kernel>, IteratorKind::kSelect, false, operands,
+                          local.spec->inputs[1]->dtype, attributes.number);
+}
 #endif
 
 std::vector<Sample> where_samples() {
@@ -126,10 +135,12 @@ constinit OperatorDef where_op = {
     .infer = where_infer,
     .rule = where_rule,
     .kernel = DTORCH_KERNEL(where_kernel),
+    .prepare = DTORCH_KERNEL(prepare_where),
     .gradient = where_gradient,
     .samples = where_samples,
     .linear_in = "a and b",
     .saved_inputs = 1,
+    .elementwise = true,
 };
 // A composition.
 constinit OperatorDef masked_fill_op = {

@@ -10,6 +10,6 @@
 namespace dtorch {
 
 std::vector<OperatorDef*> move_operators();
-extern OperatorDef redistribute_op, read_op, replica_hash_op;
+extern OperatorDef redistribute_op, exchange_rows_op, read_op, replica_hash_op;
 
 }  // namespace dtorch

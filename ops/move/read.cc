@@ -26,6 +26,6 @@ constinit OperatorDef read_op = {
     .ends_subgraph = true,
 };
 
-std::vector<OperatorDef*> move_operators() { return {&redistribute_op, &read_op, &replica_hash_op}; }
+std::vector<OperatorDef*> move_operators() { return {&redistribute_op, &exchange_rows_op, &read_op, &replica_hash_op}; }
 
 }  // namespace dtorch

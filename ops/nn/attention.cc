@@ -261,7 +261,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     } catch (const DTypeError& error) {
       throw at_line(error, where);
     }
-    return context_parallel_attention(q, k, v, options.is_causal, scale, where);
+    return context_parallel_attention(q, k, v, options.is_causal, scale, options.ring_order, where);
   }
   return record_many<2>(sdpa_op, attributes, {&q, &k, &v}, where)[0];
 }

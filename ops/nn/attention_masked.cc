@@ -8,6 +8,7 @@
 #include "ops/create/philox.h"
 #include "ops/nn/attention.h"
 #include "runtime/client/call_error.h"
+#include "runtime/client/draw_scope.h"
 #include "runtime/client/graph_core.h"
 
 #if DTORCH_WITH_KERNELS
@@ -293,12 +294,13 @@ constinit OperatorDef masked_sdpa_op = {
     .saved_outputs = 3};
 constinit OperatorDef masked_sdpa_grad_op = {
     .name = "masked_attention_grad",
-    .signature = "masked_attention_grad(g, q, k, v, out, lse, mask) -> (dq, dk, dv, dmask)",
+    .signature = "scaled_dot_product_attention_grad(g, q, k, v, out, lse, mask) -> (dq, dk, dv, dmask)",
     .attributes = attribute_codec<MaskedAttrs>(),
     .infer = grad_infer,
     .rule = grad_rule,
     .kernel = DTORCH_KERNEL(grad_kernel),
-    .linear_in = "g"};
+    .linear_in = "g",
+};
 
 namespace attention {
 
@@ -313,6 +315,7 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
     throw at_line(UserError(op + "is_causal and attn_mask are both given; put the causal mask into attn_mask"), where);
   }
   const MaskedAttrs attributes{options.is_causal, mask.defined(), false, scale, options.dropout_p};
+  const DrawScope draw(q);
   std::vector<Scalar> scalars;
   if (options.dropout_p != 0) {
     const RandomState random = current_graph().next_random_call();

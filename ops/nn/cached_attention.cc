@@ -123,9 +123,11 @@ void rotary_kernel(KernelContext& context) {
 }
 
 void append_kernel(KernelContext& context) {
-  at::Tensor cache = input(context, 0);
+  const at::Tensor& before = input(context, 0);
   const at::Tensor& x = input(context, 1);
-  if (!context.may_reuse(0)) cache = cache.clone();
+  // Asked before there is another handle.
+  const bool is_own = context.may_reuse(0) && before.is_contiguous();
+  at::Tensor cache = is_own ? before : before.clone(at::MemoryFormat::Contiguous);
   const std::vector<int64_t> places = places_of(input(context, 2));
   for (size_t row = 0; row < places.size(); ++row) {
     if (places[row] < 0 || places[row] + x.size(2) > cache.size(2)) {

@@ -1,7 +1,7 @@
 // Attention whose sequence is split over mesh axes named `ulysses_cp` (or `ulysess_cp`) and `ring_cp`. Not for users:
 // scaled_dot_product_attention comes here by itself.
 #pragma once
-#include "runtime/client/tensor.h"
+#include "ops/nn/functions.h"
 
 namespace dtorch::nn_ops {
 
@@ -9,6 +9,6 @@ namespace dtorch::nn_ops {
 bool is_context_parallel(const Tensor& q, const Tensor& k, const Tensor& v);
 // The operands' shapes and dtypes must have been checked.
 Tensor context_parallel_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal, double scale,
-                                  const Where& where);
+                                  RingOrder order, const Where& where);
 
 }  // namespace dtorch::nn_ops

@@ -292,28 +292,36 @@ constinit OperatorDef nll_sum_op = {.name = "cross_entropy",
                                     .kernel = DTORCH_KERNEL(sum_kernel),
                                     .samples = samples,
                                     .placement_class = PlacementClass::kCombines};
-constinit OperatorDef row_max_op = {.name = "cross_entropy_max",
-                                    .signature = "row maximum of logits",
-                                    .infer = row_infer,
-                                    .rule = max_rule,
-                                    .kernel = DTORCH_KERNEL(max_kernel)};
-constinit OperatorDef row_sumexp_op = {.name = "cross_entropy_sumexp",
-                                       .signature = "row sum of exp(logits - maximum)",
-                                       .infer = row_infer,
-                                       .rule = row_rule,
-                                       .kernel = DTORCH_KERNEL(sumexp_kernel)};
-constinit OperatorDef row_pick_op = {.name = "cross_entropy_pick",
-                                     .signature = "the target's logit of each row",
-                                     .attributes = attribute_codec<TargetAttrs>(),
-                                     .infer = row_infer,
-                                     .rule = row_rule,
-                                     .kernel = DTORCH_KERNEL(pick_kernel)};
-constinit OperatorDef row_loss_op = {.name = "cross_entropy_rows",
-                                     .signature = "lse - picked, 0 where ignored",
-                                     .attributes = attribute_codec<TargetAttrs>(),
-                                     .infer = loss_infer,
-                                     .rule = loss_rule,
-                                     .kernel = DTORCH_KERNEL(loss_kernel)};
+constinit OperatorDef row_max_op = {
+    .name = "cross_entropy_max",
+    .signature = "cross_entropy(logits) -> maximum of every row",
+    .infer = row_infer,
+    .rule = max_rule,
+    .kernel = DTORCH_KERNEL(max_kernel),
+};
+constinit OperatorDef row_sumexp_op = {
+    .name = "cross_entropy_sumexp",
+    .signature = "cross_entropy(logits, maximum) -> row sums of exp(logits - maximum)",
+    .infer = row_infer,
+    .rule = row_rule,
+    .kernel = DTORCH_KERNEL(sumexp_kernel),
+};
+constinit OperatorDef row_pick_op = {
+    .name = "cross_entropy_pick",
+    .signature = "cross_entropy(logits, targets) -> the target's logit of every row",
+    .attributes = attribute_codec<TargetAttrs>(),
+    .infer = row_infer,
+    .rule = row_rule,
+    .kernel = DTORCH_KERNEL(pick_kernel),
+};
+constinit OperatorDef row_loss_op = {
+    .name = "cross_entropy_rows",
+    .signature = "cross_entropy(lse, picked, targets) -> lse - picked, 0 where ignored",
+    .attributes = attribute_codec<TargetAttrs>(),
+    .infer = loss_infer,
+    .rule = loss_rule,
+    .kernel = DTORCH_KERNEL(loss_kernel),
+};
 constinit OperatorDef cross_entropy_grad_op = {
     .name = "cross_entropy_grad",
     .signature = "cross_entropy_grad(logits, targets, lse, weight) -> Tensor",
@@ -321,7 +329,8 @@ constinit OperatorDef cross_entropy_grad_op = {
     .infer = grad_infer,
     .rule = grad_rule,
     .kernel = DTORCH_KERNEL(grad_kernel),
-    .linear_in = "weight"};
+    .linear_in = "weight",
+};
 constinit OperatorDef count_valid_op = {.name = "count_valid",
                                         .signature = "count_valid(targets, ignore_index) -> Tensor",
                                         .attributes = attribute_codec<TargetAttrs>(),

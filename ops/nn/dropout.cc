@@ -5,6 +5,7 @@
 #include "ops/create/philox.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
+#include "runtime/client/draw_scope.h"
 #include "runtime/client/graph_core.h"
 
 namespace dtorch {
@@ -83,6 +84,7 @@ constinit OperatorDef dropout_op = {.name = "dropout",
 Tensor dropout(const Tensor& x, double p, bool training, Where where) {
   if (!(p >= 0 && p <= 1)) throw at_line(UserError("[dropout] p is " + std::to_string(p) + ", allowed 0 to 1"), where);
   if (!training || p == 0) return x;
+  const DrawScope draw(x);
   const RandomState random = current_graph().next_random_call();
   const Scalar scalars[] = {{random.seed}, {random.next_call}};
   return record(dropout_op, DropoutAttrs{p}, {&x}, where, {.scalars = scalars});

@@ -7,6 +7,7 @@
 #include "ops/math/functions.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
+#include "runtime/client/draw_scope.h"
 
 namespace dtorch {
 namespace {
@@ -25,6 +26,7 @@ Tensor drop_features(const char* op, const Tensor& x, int64_t kept_dims, double 
   }
   if (!training || p == 0) return x;
   SourceScope scope(where);
+  const DrawScope draw(x);
   Shape shape = x.shape();
   Placements placements = x.placements();
   for (int64_t d = kept_dims; d < shape.ndim(); ++d) shape[d] = 1;
@@ -91,6 +93,7 @@ Tensor alpha_dropout(const Tensor& x, double p, bool training, Where where) {
                   where);
   }
   if (p == 1) return mul(x, 0.0, where);
+  const DrawScope draw(x);
   constexpr double kAlpha = 1.7580993408473766;  // minus SELU's lower limit
   const double scale = 1 / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p));
   const Tensor kept = to(lt(rand_like(x, kFloat32, where), 1 - p, where), x.dtype(), where);

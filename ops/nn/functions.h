@@ -46,6 +46,11 @@ struct RotaryOptions {
 };
 Tensor rotary_embedding(const Tensor& x, const RotaryOptions& options = {}, Where where = Where::current());
 
+// Where a ring (an axis named ring_cp) has a causal mask: rows that each device computes. kContiguous: its own, so that
+// the last device has the most to do. kBalanced: all have the same to do; rows are exchanged first and come back at the
+// end. kAuto: balanced where the sequence is long enough for that to pay.
+enum class RingOrder : uint8_t { kAuto, kContiguous, kBalanced };
+
 // q [B, H, T, D], k and v [B, KV, S, D] -> [B, H, T, D]; query head j uses key/value head j * KV / H (H a multiple of
 // KV). Heads may be sharded: q, k and v Shard(1) when both split on the same groups, or q Shard(1) with k and v
 // Replicate. Queries may be sharded with whole k and v.
@@ -57,6 +62,7 @@ struct AttentionOptions {
   Tensor attn_mask = {};
   // Of the weights of seen keys; the mask is a function of (seed, call, global element number in [B, H, T, S]).
   double dropout_p = 0.0;
+  RingOrder ring_order = RingOrder::kAuto;
 };
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {}, Where where = Where::current());
@@ -100,7 +106,9 @@ Tensor einsum(const std::string& formula, const Tensor& a, const Tensor& b, Wher
 // --- optimizer steps and norms over lists of tensors on one mesh (each tensor with its own layout)
 // ------------------------------------ Decoupled weight decay: p *= 1 - lr wd; m = b1 m + (1 - b1) g; v = b2 v + (1 -
 // b2) g g; p -= lr / (1 - b1^step) m / (sqrt(v) / sqrt(1 - b2^step) + eps). `step` counts from 1. Gradients have the
-// layout of their parameters. Inputs whose last handle is dropped afterwards are updated in place (donation).
+// layout of their parameters. number: an int64 scalar, Replicate, that the devices have worked out: the number of this
+// step, instead of `step`, or 0: nothing changes. Inputs whose last handle is dropped afterwards are updated in place
+// (donation).
 struct AdamWConstants {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
 };
@@ -109,7 +117,8 @@ struct AdamWResult {
 };
 AdamWResult adamw_step(const std::vector<Tensor>& params, const std::vector<Tensor>& grads,
                        const std::vector<Tensor>& first_moments, const std::vector<Tensor>& second_moments, double lr,
-                       int64_t step, const AdamWConstants& constants, Where where = Where::current());
+                       int64_t step, const AdamWConstants& constants, const Tensor& number = {},
+                       Where where = Where::current());
 // buf = momentum buf + g (buf = g at the first step: pass no buffers); p -= lr (buf + ...) as torch.optim.SGD without
 // dampening.
 struct SgdConstants {
@@ -121,7 +130,7 @@ struct SgdResult {
 };
 SgdResult sgd_step(const std::vector<Tensor>& params, const std::vector<Tensor>& grads,
                    const std::vector<Tensor>& buffers, double lr, const SgdConstants& constants,
-                   Where where = Where::current());
+                   const Tensor& number = {}, Where where = Where::current());
 // Sum of squares of all elements of all tensors (each element counted once, however many devices hold it), as a float32
 // scalar (float64 for float64 tensors), Replicate on their mesh.
 Tensor sum_of_squares(const std::vector<Tensor>& tensors, Where where = Where::current());

@@ -72,7 +72,7 @@ std::vector<Sample> categorical_samples() {
 }  // namespace
 
 constinit OperatorDef add_gumbel_op = {.name = "add_gumbel",
-                                       .signature = "add_gumbel(x) -> Tensor",
+                                       .signature = "gumbel_softmax/categorical(x) -> x + noise",
                                        .infer = infer,
                                        .rule = rule,
                                        .kernel = kernel,
@@ -92,6 +92,7 @@ Tensor gumbel_softmax(const Tensor& logits, double tau, bool hard, int64_t dim, 
     throw at_line(UserError("[gumbel_softmax] tau is " + std::to_string(tau) + ", it must be positive"), where);
   }
   SourceScope scope(where);
+  const DrawScope draw(logits);
   dim = normalize_dim(dim, logits.ndim(), "gumbel_softmax", where);
   const Tensor soft = softmax(div(add_gumbel(logits, where), tau, where), dim, where);
   if (!hard) return soft;
@@ -110,6 +111,7 @@ Tensor categorical(const Tensor& probs, const Tensor& logits, Where where) {
   SourceScope scope(where);
   NoGrad no_grad;
   const Tensor& given = probs.defined() ? probs : logits;
+  const DrawScope draw(given);
   if (given.ndim() == 0) throw at_line(ShapeError("[categorical] got a scalar, expected [..., C]"), where);
   Tensor x = reduce_pending("categorical", given.detach(), {}, where);
   require_implicit_redistribution("categorical", x, unsharded_layout(x, x.ndim() - 1), where);

@@ -17,4 +17,10 @@ MoeGates topk_gates(const Tensor& probabilities, int64_t k, Where where = Where:
 Tensor moe_experts(const Tensor& x, const Tensor& gates, const Tensor& w1, const Tensor& w3, const Tensor& w2,
                    Where where = Where::current());
 
+// moe_experts for experts that may be split over axes that split tokens too; the result lies as x on those, and pending
+// where F is sharded. With one such axis, along which tokens travel to the devices of the experts that they chose and
+// back; otherwise the tokens are gathered over it.
+Tensor expert_parallel(const Tensor& x, const Tensor& gates, const Tensor& w1, const Tensor& w3, const Tensor& w2,
+                       Where where = Where::current());
+
 }  // namespace dtorch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/nn/moe_rows.h"
 #include "ops/nn/ring_step.h"
 
 namespace dtorch {
@@ -37,8 +38,14 @@ std::vector<OperatorDef*> nn_operators() {
           &topk_gates_grad_op,
           &moe_experts_op,
           &moe_experts_grad_op,
+          &moe_dispatch_op,
+          &moe_combine_op,
+          &moe_experts_rows_op,
+          &moe_experts_rows_grad_op,
           &ring_attention_step_op,
           &ring_attention_grad_step_op,
+          &ring_split_op,
+          &ring_join_op,
           &rotary_at_op,
           &cache_append_op,
           &cached_attention_op,

@@ -1,6 +1,6 @@
 // One operator a step for a list of tensors on one mesh: AdamW and SGD updates, the global sum of squares, scaling.
 // Element by element, so every tensor keeps its own layout; layouts are given explicitly. Donated inputs are updated in
-// place.
+// place. Whether a step happens may be known on the devices only: a last input is its number, or 0.
 #include <cmath>
 
 #include "ops/nn/operators.h"
@@ -8,6 +8,7 @@
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "dtorch/kernel.h"
 #endif
@@ -23,6 +24,7 @@ struct ListAttrs {
   double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;  // of AdamW
   double momentum = 0;                                     // of SGD
   bool nesterov = false, has_buffers = false;
+  bool has_number = false;
   template <class V>
   void fields(V& v) {
     v("count", count);
@@ -33,6 +35,7 @@ struct ListAttrs {
     v("momentum", momentum);
     v("nesterov", nesterov);
     v("has_buffers", has_buffers);
+    v("has_number", has_number);
   }
 };
 
@@ -104,11 +107,25 @@ at::Tensor readable(const at::Tensor& tensor) {
   return (is_half(tensor) ? tensor.to(at::kFloat) : tensor).contiguous();
 }
 
+// The last input, where there is a number.
+int64_t number_of(const KernelContext& context) {
+  return *input(context, context.num_inputs() - 1).const_data_ptr<int64_t>();
+}
+
 void adamw_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<ListAttrs>();
   const auto count = static_cast<size_t>(attributes.count);
   const double lr = context.scalar(0).as_double();
-  const auto step = static_cast<double>(context.scalar(1).as_int());
+  const int64_t number = attributes.has_number ? number_of(context) : context.scalar(1).as_int();
+  if (number == 0) {
+    for (size_t i = 0; i < count; ++i) {
+      context.output(i) = context.input(i);
+      context.output(count + i) = context.input(2 * count + i);
+      context.output(2 * count + i) = context.input(3 * count + i);
+    }
+    return;
+  }
+  const auto step = static_cast<double>(number);
   const double decay = 1 - lr * attributes.weight_decay;
   const double step_size = lr / (1 - std::pow(attributes.beta1, step));
   const double root_correction = std::sqrt(1 - std::pow(attributes.beta2, step));
@@ -146,6 +163,17 @@ void sgd_kernel(KernelContext& context) {
   const auto count = static_cast<size_t>(attributes.count);
   const double lr = context.scalar(0).as_double();
   const bool has_momentum = attributes.momentum != 0;
+  if (attributes.has_number && number_of(context) == 0) {
+    for (size_t i = 0; i < count; ++i) {
+      context.output(i) = context.input(i);
+      if (!has_momentum) continue;
+      if (attributes.has_buffers)
+        context.output(count + i) = context.input(2 * count + i);
+      else
+        set_output(context, count + i, at::zeros_like(input(context, i)));
+    }
+    return;
+  }
   for (size_t i = 0; i < count; ++i) {
     at::Tensor p_in = readable(input(context, i)), g = readable(input(context, count + i));
     const bool half = is_half(input(context, i));
@@ -211,7 +239,7 @@ void scale_kernel(KernelContext& context) {
   at::Tensor factor = input(context, count);
   for (size_t i = 0; i < count; ++i) {
     const at::Tensor& x = input(context, i);
-    if (context.may_reuse(i)) {
+    if (context.may_reuse(i) && x.is_non_overlapping_and_dense()) {
       at::Tensor same = x;
       set_output(context, i, same.mul_(factor.to(x.scalar_type())));
     } else {
@@ -233,6 +261,14 @@ void need_list(const char* op, const std::vector<Tensor>& first, const std::vect
   if (first.size() == other.size()) return;
   throw UserError(std::string("[") + op + "] lists of " + std::to_string(first.size()) + " and " +
                   std::to_string(other.size()) + " tensors, they must be equally long");
+}
+
+void append_number(const char* op, std::vector<Tensor>& to, const Tensor& number) {
+  if (!number.defined()) return;
+  if (number.numel() != 1 || number.dtype() != kInt64 || !number.layout().is_replicated())
+    throw UserError(std::string("[") + op + "] the step's number is " + number.meta().str() +
+                    ", expected one int64, Replicate");
+  to.push_back(number);
 }
 
 void append(std::vector<Tensor>& to, const std::vector<Tensor>& from) { to.insert(to.end(), from.begin(), from.end()); }
@@ -269,7 +305,7 @@ constinit OperatorDef scale_all_op = {.name = "scale_all",
 
 AdamWResult adamw_step(const std::vector<Tensor>& params, const std::vector<Tensor>& grads,
                        const std::vector<Tensor>& first_moments, const std::vector<Tensor>& second_moments, double lr,
-                       int64_t step, const AdamWConstants& constants, Where where) {
+                       int64_t step, const AdamWConstants& constants, const Tensor& number, Where where) {
   need_list("adamw_step", params, grads);
   need_list("adamw_step", params, first_moments);
   need_list("adamw_step", params, second_moments);
@@ -277,12 +313,14 @@ AdamWResult adamw_step(const std::vector<Tensor>& params, const std::vector<Tens
   append(in, grads);
   append(in, first_moments);
   append(in, second_moments);
+  append_number("adamw_step", in, number);
   const auto n = params.size();
   const ListAttrs attributes{.count = static_cast<int64_t>(n),
                              .beta1 = constants.beta1,
                              .beta2 = constants.beta2,
                              .eps = constants.eps,
-                             .weight_decay = constants.weight_decay};
+                             .weight_decay = constants.weight_decay,
+                             .has_number = number.defined()};
   const Scalar scalars[] = {Scalar::of(lr), Scalar::of_int(step)};
   const std::vector<Layout> layouts = layouts_of(params, 3);
   std::vector<Tensor> out =
@@ -295,18 +333,21 @@ AdamWResult adamw_step(const std::vector<Tensor>& params, const std::vector<Tens
 }
 
 SgdResult sgd_step(const std::vector<Tensor>& params, const std::vector<Tensor>& grads,
-                   const std::vector<Tensor>& buffers, double lr, const SgdConstants& constants, Where where) {
+                   const std::vector<Tensor>& buffers, double lr, const SgdConstants& constants, const Tensor& number,
+                   Where where) {
   need_list("sgd_step", params, grads);
   if (!buffers.empty()) need_list("sgd_step", params, buffers);
   std::vector<Tensor> in = params;
   append(in, grads);
   append(in, buffers);
+  append_number("sgd_step", in, number);
   const size_t n = params.size(), kinds = constants.momentum != 0 ? 2 : 1;
   const ListAttrs attributes{.count = static_cast<int64_t>(n),
                              .weight_decay = constants.weight_decay,
                              .momentum = constants.momentum,
                              .nesterov = constants.nesterov,
-                             .has_buffers = !buffers.empty()};
+                             .has_buffers = !buffers.empty(),
+                             .has_number = number.defined()};
   const Scalar scalars[] = {Scalar::of(lr)};
   const std::vector<Layout> layouts = layouts_of(params, kinds);
   std::vector<Tensor> out =

@@ -2,12 +2,15 @@
 // Shard(dim); no Partial. softmin is softmax of -x. Gradients: softmax: y (g - sum(g y)); log_softmax: g - exp(y)
 // sum(g). Linear in g.
 #include "ops/math/functions.h"
+#include "ops/math/structured.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/_log_softmax_backward_data.h>
+#include <ATen/ops/_log_softmax_native.h>
 #include <ATen/ops/_softmax_backward_data.h>
+#include <ATen/ops/_softmax_native.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/softmax.h>
 
@@ -63,6 +66,28 @@ void log_softmax_grad_kernel(KernelContext& context) {
              at::_log_softmax_backward_data(input(context, 0).contiguous(), y, context.attributes<SoftmaxAttrs>().dim,
                                             y.scalar_type()));
 }
+
+template <class Structured>
+class PreparedSoftmax final : public PreparedKernel {
+ public:
+  explicit PreparedSoftmax(int64_t dim) : dim_(dim) {}
+  bool run(std::span<const NativeTensor* const> inputs, const NativeTensor& output, std::span<const Scalar>) override {
+    const at::Tensor& x = as_aten(*inputs[0]);
+    if (!x.is_contiguous()) return false;
+    softmax_.impl(x, dim_, /*half_to_float=*/false, as_aten(output));
+    return true;
+  }
+
+ private:
+  const int64_t dim_;
+  math::WithoutMeta<Structured> softmax_;
+};
+template <class Structured>
+std::unique_ptr<PreparedKernel> prepare_softmax(const LocalOperator& local) {
+  if (local.output_boxes[0].size.num_elements() == 0) return nullptr;
+  const auto& attributes = *static_cast<const SoftmaxAttrs*>(local.attributes.get());
+  return std::make_unique<PreparedSoftmax<Structured>>(attributes.dim);
+}
 #endif
 
 std::vector<Tensor> softmax_gradient(const GradientContext& context) {
@@ -98,20 +123,23 @@ constinit OperatorDef softmax_op = {.name = "softmax",
                                     .infer = infer,
                                     .rule = forward_rule,
                                     .kernel = DTORCH_KERNEL(softmax_kernel),
+                                    .prepare = DTORCH_KERNEL(prepare_softmax<at::native::structured_softmax_cpu_out>),
                                     .gradient = softmax_gradient,
                                     .samples = samples<softmax>,
                                     .saved_inputs = 0,
                                     .saved_outputs = 1};
-constinit OperatorDef log_softmax_op = {.name = "log_softmax",
-                                        .signature = "log_softmax(x, dim) -> Tensor",
-                                        .attributes = attribute_codec<SoftmaxAttrs>(),
-                                        .infer = infer,
-                                        .rule = forward_rule,
-                                        .kernel = DTORCH_KERNEL(log_softmax_kernel),
-                                        .gradient = log_softmax_gradient,
-                                        .samples = samples<log_softmax>,
-                                        .saved_inputs = 0,
-                                        .saved_outputs = 1};
+constinit OperatorDef log_softmax_op = {
+    .name = "log_softmax",
+    .signature = "log_softmax(x, dim) -> Tensor",
+    .attributes = attribute_codec<SoftmaxAttrs>(),
+    .infer = infer,
+    .rule = forward_rule,
+    .kernel = DTORCH_KERNEL(log_softmax_kernel),
+    .prepare = DTORCH_KERNEL(prepare_softmax<at::native::structured_log_softmax_cpu_out>),
+    .gradient = log_softmax_gradient,
+    .samples = samples<log_softmax>,
+    .saved_inputs = 0,
+    .saved_outputs = 1};
 constinit OperatorDef softmin_op = {
     .name = "softmin", .signature = "softmin(x, dim) -> Tensor", .samples = samples<softmin>};
 constinit OperatorDef softmax_grad_op = {.name = "softmax_grad",

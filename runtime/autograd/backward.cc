@@ -3,6 +3,7 @@
 #include "ops/create/functions.h"
 #include "runtime/autograd/gradient_placement.h"
 #include "runtime/autograd/segment.h"
+#include "runtime/client/call_error.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph_core.h"
 
@@ -15,44 +16,53 @@ std::string number_of(size_t i) { return "output " + std::to_string(i); }
 Tensor output_gradient(const Tensor& output, const Tensor* given, size_t i, const Where& where) {
   if (given && given->defined()) {
     if (given->shape() != output.shape()) {
-      throw ShapeError("[backward] the gradient of " + number_of(i) + " has shape " + given->shape().str() +
-                       ", the output " + output.shape().str());
+      throw at_line(ShapeError("[backward] the gradient of " + number_of(i) + " has shape " + given->shape().str() +
+                               ", the output " + output.shape().str()),
+                    where);
     }
     return given->detach();
   }
   if (output.numel() != 1) {
-    throw UserError("[backward] " + number_of(i) + " has shape " + output.shape().str() +
-                    ": without a gradient only a tensor with one element has a backward; pass one of that shape");
+    throw at_line(
+        UserError("[backward] " + number_of(i) + " has shape " + output.shape().str() +
+                  ": without a gradient only a tensor with one element has a backward; pass one of that shape"),
+        where);
   }
   return full_with_layout(output.shape(), 1, output.dtype(), gradient_layout(output.meta()), where);
 }
 
-void check_outputs(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients) {
-  if (outputs.empty()) throw UserError("[backward] no outputs");
+void check_outputs(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients,
+                   const Where& where) {
+  if (outputs.empty()) throw at_line(UserError("[backward] no outputs"), where);
   if (!output_gradients.empty() && output_gradients.size() != outputs.size()) {
-    throw UserError("[backward] " + std::to_string(outputs.size()) + " outputs, but " +
-                    std::to_string(output_gradients.size()) + " gradients");
+    throw at_line(UserError("[backward] " + std::to_string(outputs.size()) + " outputs, but " +
+                            std::to_string(output_gradients.size()) + " gradients"),
+                  where);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!outputs[i].defined()) throw UserError("[backward] " + number_of(i) + " is undefined");
+    if (!outputs[i].defined()) throw at_line(UserError("[backward] " + number_of(i) + " is undefined"), where);
     if (!outputs[i].requires_grad()) {
-      throw UserError("[backward] " + number_of(i) + " (" + outputs[i].str() +
-                      ") depends on no tensor that needs a gradient");
+      throw at_line(UserError("[backward] " + number_of(i) + " (" + outputs[i].str() +
+                              ") depends on no tensor that needs a gradient"),
+                    where);
     }
     GraphCore& first = outputs[0].value()->graph();
     GraphCore& own = outputs[i].value()->graph();
     if (&own != &first) {
-      throw GraphError("[backward] outputs are of different Graphs: output 0 of graph " + std::to_string(first.id()) +
-                       ", output " + std::to_string(i) + " of graph " + std::to_string(own.id()));
+      throw at_line(
+          GraphError("[backward] outputs are of different Graphs: output 0 of graph " + std::to_string(first.id()) +
+                     ", output " + std::to_string(i) + " of graph " + std::to_string(own.id())),
+          where);
     }
   }
 }
 
 std::vector<Segment::Result> walk(const std::vector<Tensor>& outputs, const std::vector<Tensor>& output_gradients,
                                   const std::vector<Tensor>& inputs, bool retain_graph, const Where& where) {
-  check_outputs(outputs, output_gradients);
+  check_outputs(outputs, output_gradients, where);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].requires_grad()) throw UserError("[backward] input " + std::to_string(i) + " needs no gradient");
+    if (inputs[i].requires_grad()) continue;
+    throw at_line(UserError("[backward] input " + std::to_string(i) + " needs no gradient"), where);
   }
   NoGrad no_grad;
   GraphScope graph(Graph(IntrusivePtr<GraphCore>(&outputs[0].value()->graph())));
@@ -103,7 +113,7 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& outputs, const std::vec
 
 void add_to_grad(const Tensor& leaf, const Tensor& gradient, Where where) {
   NoGrad no_grad;
-  if (!leaf.requires_grad()) throw UserError("[add_to_grad] the tensor needs no gradient");
+  if (!leaf.requires_grad()) throw at_line(UserError("[add_to_grad] the tensor needs no gradient"), where);
   const Tensor normal = normalize_gradient(gradient, leaf.meta(), where);
   Tensor& sum = leaf.autograd()->pending_grad;
   sum = sum.defined() ? add_gradients(sum, normal, where) : normal;

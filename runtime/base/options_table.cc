@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -23,13 +24,29 @@ constexpr OptionRow kRows[] = {
      "devices of the cluster; unset: 1 per node (cpu), all found (cuda)"},
     {"nodes", "DTORCH_NODES", "N", "1", "", "an integer from 1 to 1024",
      "nodes inside one process; under mpirun ranks decide"},
-    {"device", "DTORCH_DEVICE", "KIND", "cpu", "", "cpu or cuda", "kind of the devices"},
+    {"device", "DTORCH_DEVICE", "KIND", "cpu", "", "cpu, cuda or null",
+     "kind of the devices; null: nothing is computed, reads give 0"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
     {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
+    {"metrics-port", "DTORCH_METRICS_PORT", "N", "", "", "an integer from 0 to 65535",
+     "rank 0 answers http://IP:N/metrics (Prometheus); 0: any port"},
+    {"metrics-address", "DTORCH_METRICS_ADDRESS", "IP", "127.0.0.1", "", "an IP address of this machine",
+     "where it does; 0.0.0.0: for other machines too"},
     {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs around the passes; set_explain(true)"},
+    {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes", "",
+     "all, none, or names with commas between; -NAME leaves one out", "what the controller does to subgraphs"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},
+    {"stall-report", "DTORCH_STALL_REPORT", "SECONDS", "30", "s", "a number of seconds, at least 0 (0: never)",
+     "say who holds up a job when nothing finishes; 0: never"},
+    {"heartbeat-timeout", "DTORCH_HEARTBEAT_TIMEOUT", "SECONDS", "", "", "a number of seconds, at least 0 (0: never)",
+     "a node silent so long is lost; unset: 5 with --recover"},
+    {"slow-node-factor", "DTORCH_SLOW_NODE_FACTOR", "FACTOR", "2", "", "0 (never) or a number above 1",
+     "name a node that takes so many times its peers' time"},
+    {"stop-after", "DTORCH_STOP_AFTER", "TIME", "0", "", "a time like 3h50m, 90s or 90 (seconds); 0: never",
+     "ask the program to save and end, as SIGUSR1 does; 0: never"},
+    {"result", "DTORCH_RESULT", "FILE", "", "", "a file name", "write how the job ended (JSON): code, status, reason"},
     {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
      "debug, info, warn, error or off"},
     {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off", "fastest order; bits may depend on the nodes"},
@@ -37,6 +54,16 @@ constexpr OptionRow kRows[] = {
      "compare results with inferred shapes, dtypes"},
     {"check-replicas", "DTORCH_CHECK_REPLICAS", "", "off", "", "on or off",
      "after every operator compare what replicas hold (slow)"},
+    {"templates", "DTORCH_TEMPLATES", "on|off", "on", "", "on or off",
+     "replay what a program repeats instead of sending it anew"},
+    {"fan-out", "DTORCH_FAN_OUT", "N", "8", "nodes", "an integer from 1 to 1024",
+     "nodes that a node passes a message to"},
+    {"recover", "DTORCH_RECOVER", "on|off", "off", "", "on or off",
+     "go on without a lost node; under mpirun unfinished"},
+    {"spares", "DTORCH_SPARES", "N", "0", "nodes", "an integer from 0 to 1023",
+     "nodes that hold no devices until another is lost"},
+    {"snapshot-every", "DTORCH_SNAPSHOT_EVERY", "N", "10", "steps", "an integer from 1 to 1000000",
+     "optimizer steps between copies for --recover"},
     {"inflight-operators", "DTORCH_INFLIGHT_OPERATORS", "N", "16384", "operators", "an integer from 1 to 16777216",
      "how far a program may run ahead"},
     {"inflight-bytes", "DTORCH_INFLIGHT_BYTES", "BYTES", "4G", "bytes",
@@ -64,12 +91,35 @@ struct Given {
       refuse(row, from, text);
     return value;
   }
-  double seconds() const {
+  double number() const {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
       refuse(row, from, text);
     return value;
+  }
+  double factor() const {
+    const double value = number();
+    if (value != 0 && value <= 1) refuse(row, from, text);
+    return value;
+  }
+  // "3h50m", "1d", "90s", "90": seconds. Every unit once, large ones first.
+  double time_s() const {
+    if (text.find_first_not_of("0123456789.") == std::string::npos) return number();
+    double total = 0;
+    std::string_view units = "dhms";
+    for (const char *at = text.data(), *const end = at + text.size(); at != end;) {
+      int64_t value = 0;
+      const auto [stop, error] = std::from_chars(at, end, value);
+      const size_t unit = stop == end ? std::string_view::npos : units.find(*stop);
+      constexpr int64_t kHighest = 1'000'000;
+      if (error != std::errc() || value < 0 || value > kHighest || unit == std::string_view::npos)
+        refuse(row, from, text);
+      total += static_cast<double>(value) * (*stop == 'd' ? 86400 : *stop == 'h' ? 3600 : *stop == 'm' ? 60 : 1);
+      units.remove_prefix(unit + 1);
+      at = stop + 1;
+    }
+    return total;
   }
   int64_t bytes() const {
     int64_t value = 0;
@@ -98,7 +148,27 @@ struct Given {
     if (std::find(words.begin(), words.end(), text) == words.end()) refuse(row, from, text);
     return text;
   }
-  std::string file() const {
+  // "all", "none", "liveness,dead_operators", "-liveness" (all others).
+  std::vector<std::string> passes() const {
+    if (text.empty()) refuse(row, from, text);
+    const std::vector<std::string> all(std::begin(kPassNames), std::end(kPassNames));
+    std::vector<std::string> result = text.starts_with('-') ? all : std::vector<std::string>();
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');) {
+      if (word == "all" || word == "none") {
+        result = word == "all" ? all : std::vector<std::string>();
+        continue;
+      }
+      const bool leaves_out = word.starts_with('-');
+      if (leaves_out) word.erase(0, 1);
+      if (std::find(all.begin(), all.end(), word) == all.end())
+        throw UserError(fmt::format("{} names '{}'; passes are {}", from, word, fmt::join(all, ", ")));
+      std::erase(result, word);
+      if (!leaves_out) result.push_back(word);
+    }
+    return result;
+  }
+  std::string word() const {
     if (text.empty()) refuse(row, from, text);
     return text;
   }
@@ -113,15 +183,31 @@ void store(const Given& given, RuntimeOptions& options) {
     options.nodes = static_cast<int32_t>(given.integer(1, 1024));
     options.nodes_set = true;
   } else if (name == "device") {
-    options.device = given.one_of({"cpu", "cuda"});
+    options.device = given.one_of({"cpu", "cuda", "null"});
   } else if (name == "threads-per-device") {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
   } else if (name == "trace") {
-    options.trace = given.file();
+    options.trace = given.word();
+  } else if (name == "metrics-port") {
+    options.metrics_port = static_cast<int32_t>(given.integer(0, 65535));
+  } else if (name == "metrics-address") {
+    options.metrics_address = given.word();
   } else if (name == "explain") {
     options.explain = given.on();
+  } else if (name == "passes") {
+    options.passes = given.passes();
   } else if (name == "deadline") {
-    options.deadline_s = given.seconds();
+    options.deadline_s = given.number();
+  } else if (name == "stall-report") {
+    options.stall_report_s = given.number();
+  } else if (name == "heartbeat-timeout") {
+    options.heartbeat_timeout_s = given.number();
+  } else if (name == "slow-node-factor") {
+    options.slow_node_factor = given.factor();
+  } else if (name == "stop-after") {
+    options.stop_after_s = given.time_s();
+  } else if (name == "result") {
+    options.result = given.word();
   } else if (name == "log-level") {
     options.log_level = given.one_of({"debug", "info", "warn", "error", "off"});
   } else if (name == "fast-reduce") {
@@ -130,6 +216,16 @@ void store(const Given& given, RuntimeOptions& options) {
     options.check_metadata = given.on();
   } else if (name == "check-replicas") {
     options.check_replicas = given.on();
+  } else if (name == "templates") {
+    options.templates = given.on();
+  } else if (name == "fan-out") {
+    options.fan_out = static_cast<int32_t>(given.integer(1, 1024));
+  } else if (name == "recover") {
+    options.recover = given.on();
+  } else if (name == "spares") {
+    options.spares = static_cast<int32_t>(given.integer(0, 1023));
+  } else if (name == "snapshot-every") {
+    options.snapshot_every = static_cast<int32_t>(given.integer(1, 1000000));
   } else if (name == "inflight-operators") {
     options.inflight_operators = given.integer(1, 16777216);
   } else if (name == "inflight-bytes") {

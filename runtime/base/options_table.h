@@ -2,6 +2,7 @@
 // in main, before other threads start.
 #pragma once
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,18 +11,35 @@
 
 namespace dtorch {
 
+// What the controller may do to a subgraph before it is sent; docs/control_plane.md.
+inline constexpr const char* kPassNames[] = {"repeated_operators", "redundant_redistributes", "dead_operators",
+                                             "liveness", "fusion"};
+
 struct RuntimeOptions {
   int64_t devices = 0;             // over the whole cluster; 0: one per node on CPU, every GPU found on CUDA
   int32_t nodes = 1;               // Sub-Controllers inside the process; under mpirun the ranks decide
-  std::string device = "cpu";      // "cpu" or "cuda"
+  std::string device = "cpu";      // "cpu", "cuda" or "null"
   int32_t threads_per_device = 1;  // LibTorch's threads for one CPU device
   std::string trace;               // file; "" for none
+  int32_t metrics_port = -1;       // of an HTTP server for Prometheus; 0: any that is free, -1: none
+  std::string metrics_address = "127.0.0.1";
   bool explain = false;
-  double deadline_s = 300;  // 0: never
+  std::vector<std::string> passes{"repeated_operators", "dead_operators", "liveness", "fusion"};
+  double deadline_s = 300;          // 0: never
+  double stall_report_s = 30;       // 0: never
+  double heartbeat_timeout_s = -1;  // 0: never; -1: as --recover wants it
+  double slow_node_factor = 2;      // 0: never
+  double stop_after_s = 0;          // 0: never
+  std::string result;               // file; "" for none
   std::string log_level = "info";
   bool fast_reduce = false;
   bool check_metadata = true;
   bool check_replicas = false;
+  bool templates = true;
+  int32_t fan_out = 8;
+  bool recover = false;         // go on without a node that is lost
+  int32_t spares = 0;           // the last nodes, which hold no devices until then
+  int32_t snapshot_every = 10;  // optimizer steps
   int64_t inflight_operators = 16384;
   int64_t inflight_bytes = int64_t{4} << 30;
   bool help = false;

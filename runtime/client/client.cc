@@ -1,8 +1,10 @@
 #include "runtime/client/client.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/cpu_time.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/thread_state.h"
 
@@ -14,6 +16,7 @@ struct Client::State {
   std::vector<Graph> others;
   GraphCore* current_before = nullptr;
   bool closed = false;
+  std::optional<double> profile_began_cpu_s;
 
   std::vector<Graph> all() const {
     std::vector<Graph> graphs = {first};
@@ -83,7 +86,9 @@ void Client::synchronize(Where) {
 
 ClientStats Client::stats() {
   Runtime& runtime = *state_->shared->runtime;
-  ClientStats stats{runtime.stats(), {}, {}};
+  ClientStats stats{runtime.stats(), {}, {}, {}};
+  if (auto* templates = dynamic_cast<TemplateStatsSource*>(&runtime))
+    static_cast<TemplateStats&>(stats) = templates->template_stats();
   if (auto* memory = dynamic_cast<DeviceMemorySource*>(&runtime)) memory->add_device_memory(stats);
   return stats;
 }
@@ -93,6 +98,45 @@ void Client::reset_peak_bytes(Where where) {
   if (!memory) throw UserError("[reset_peak_bytes] this runtime doesn't count the memory of its devices");
   synchronize(where);
   memory->reset_peak_bytes();
+}
+
+namespace {
+
+SightSource& sight_of(Runtime& runtime, const char* what) {
+  auto* sight = dynamic_cast<SightSource*>(&runtime);
+  if (!sight) throw UserError(std::string("[") + what + "] this runtime can't be asked");
+  return *sight;
+}
+
+}  // namespace
+
+std::string Client::memory_report(const std::vector<std::pair<std::string, Tensor>>& named, Where where) {
+  SightSource& sight = sight_of(*state_->shared->runtime, "memory_report");
+  synchronize(where);
+  TensorNames names;
+  for (const auto& [name, tensor] : named) {
+    tensor.meta();
+    names.try_emplace({tensor.value()->graph().id(), tensor.value()->slot()}, name);
+  }
+  return sight.memory_report(names);
+}
+
+void Client::start_profile(Where where) {
+  SightSource& sight = sight_of(*state_->shared->runtime, "start_profile");
+  synchronize(where);
+  sight.start_profile();
+  state_->profile_began_cpu_s = thread_cpu_s();
+}
+
+Profile Client::profile(Where where) {
+  if (!state_->profile_began_cpu_s)
+    throw UserError("[profile] nothing is counted; call start_profile() before\n  called at " +
+                    SourceLine::from(where).str());
+  synchronize(where);
+  const double client_cpu_s = thread_cpu_s() - *state_->profile_began_cpu_s;
+  Profile profile = sight_of(*state_->shared->runtime, "profile").profile();
+  profile.client_cpu_s = client_cpu_s;
+  return profile;
 }
 
 std::string Client::describe_nodes() { return state_->shared->runtime->describe_nodes(); }

@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "runtime/client/link.h"
+#include "runtime/client/template_stats.h"
 
 namespace dtorch {
 
 // What Client::stats() returns. By device number; what a node acknowledged last, so that after Client::synchronize()
 // everything recorded before it is in. Bytes are those of storages (a view costs nothing), charged to the device whose
 // stream made or received them; a value that lies on two devices of one process as one storage counts once.
-struct ClientStats : RuntimeStats {
+struct ClientStats : RuntimeStats, TemplateStats {
   std::vector<int64_t> bytes_in_use_per_device, peak_bytes_per_device;  // peak: since the start or the last reset
 };
 

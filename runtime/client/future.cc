@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/trace_span.h"
 #include "runtime/client/callback_thread.h"
 
 namespace dtorch {
@@ -94,12 +95,14 @@ bool ReadState::wait_for(std::chrono::nanoseconds timeout) const {
 
 void ReadState::wait() const {
   std::unique_lock lock(mutex_);
+  if (done_) return;
+  const TraceSpan span("wait for a read");
   ready_.wait(lock, [&] { return done_; });
 }
 
 HostTensor ReadState::get() const {
-  std::unique_lock lock(mutex_);
-  ready_.wait(lock, [&] { return done_; });
+  wait();
+  std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
   return data_;
 }

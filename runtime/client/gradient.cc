@@ -62,12 +62,15 @@ void set_custom_gradient(const char* name, std::span<const Tensor> inputs, std::
   node->custom = std::move(gradient);
   node->order = outputs[0].value()->graph().next_tape_order();
   node->where = source_line(where);
-  for (const Tensor& input : inputs) {
-    node->inputs.push_back({input.defined() ? &input.meta() : nullptr, {}, input.autograd()});
+  node->inputs.set_size(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    node->inputs[i].meta = inputs[i].defined() ? &inputs[i].meta() : nullptr;
+    node->inputs[i].autograd = inputs[i].autograd();
   }
+  node->outputs.set_size(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorMeta* meta = &outputs[i].meta();
-    node->outputs.push_back({meta, {}});
+    node->outputs[i].meta = meta;
     if (!is_floating(meta->dtype)) continue;
     auto autograd = make_intrusive<AutogradMeta>(node, static_cast<uint32_t>(i));
     autograd->meta = meta;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/def/operator_def.h"
+#include "runtime/base/small_array.h"
 #include "runtime/client/tensor.h"
 
 namespace dtorch {
@@ -14,7 +15,7 @@ class GradientContext;
 using CustomGradientFn = std::function<std::vector<Tensor>(const GradientContext&)>;
 
 // What autograd knows of a tensor that needs a gradient: a leaf (node is null) or output `output_index` of `node`.
-class AutogradMeta : public RefCounted {
+class AutogradMeta : public RefCounted, public Recycled<AutogradMeta> {
  public:
   AutogradMeta() = default;
   AutogradMeta(IntrusivePtr<GradNode> producer, uint32_t index) : node(std::move(producer)), output_index(index) {}
@@ -28,12 +29,12 @@ class AutogradMeta : public RefCounted {
   const TensorMeta* meta = nullptr;  // of the tensor this belongs to (placements that grad() reports)
 };
 
-class GradNode : public RefCounted {
+class GradNode : public RefCounted, public Recycled<GradNode> {
  public:
   const OperatorDef* op = nullptr;  // null: custom
   const char* name = "";
   std::shared_ptr<const void> attributes;  // decoded
-  std::vector<Scalar> scalars;
+  SmallArray<Scalar, 1> scalars;
   struct Input {
     const TensorMeta* meta = nullptr;
     IntrusivePtr<Value> value;            // null unless saved; AutogradMeta::kept_as when there is one
@@ -43,8 +44,9 @@ class GradNode : public RefCounted {
     const TensorMeta* meta = nullptr;
     IntrusivePtr<Value> value;  // null unless saved
   };
-  std::vector<Input> inputs;
-  std::vector<Output> outputs;
+  // What most operators have needs no memory of its own.
+  SmallArray<Input, 2> inputs;
+  SmallArray<Output, 1> outputs;
   CustomGradientFn custom;  // of a composite with a gradient of its own
   uint64_t order = 0;       // grows along the tape
   SourceLine where;

@@ -2,15 +2,14 @@
 
 #include <utility>
 
+#include "runtime/client/capture.h"
 #include "runtime/client/record_codec.h"
-#include "runtime/client/thread_state.h"
 
 namespace dtorch {
 namespace {
 
-// More releases than this get records of their own, so that a program that only drops tensors still gives memory back.
+// More releases than this get records of their own.
 constexpr size_t kMaxRidingReleases = 64;
-constexpr size_t kReleasesInRecord = 1024;
 
 GraphId next_graph_id() {
   static std::atomic<GraphId> next{0};
@@ -36,14 +35,12 @@ GraphCore::GraphCore(std::shared_ptr<ClientShared> client, size_t ring_cells)
   client_->runtime->attach(link_);
 }
 
-bool GraphCore::on_user_thread() const { return user_thread_.load(std::memory_order_relaxed) == this_thread_token(); }
-
 bool GraphCore::belongs_to_this_thread() {
-  const void* expected = nullptr;
-  return on_user_thread() || user_thread_.compare_exchange_strong(expected, this_thread_token());
+  const ThreadState* expected = nullptr;
+  return on_user_thread() || user_thread_.compare_exchange_strong(expected, &thread_state);
 }
 
-void GraphCore::check_usable() {
+void GraphCore::check_usable_slowly() {
   if (!belongs_to_this_thread()) {
     throw GraphError("graph " + std::to_string(id()) +
                      " is driven by another thread; a Graph belongs to the first thread that uses it "
@@ -63,21 +60,8 @@ void GraphCore::throw_ended() {
   throw GraphError("graph " + std::to_string(id()) + " has ended");
 }
 
-void GraphCore::append(const OperatorSpec* spec, std::span<const OperandId> inputs, std::span<const OperandId> outputs,
-                       std::span<const Scalar> scalars, IntrusivePtr<RecordPayload> payload, const SourceLine& where) {
-  if (side_waiting_.load(std::memory_order_acquire)) drain_side_queue();
-  if (pending_releases_.size() > kMaxRidingReleases) write_releases();
-  DTORCH_CHECK(scalars.size() <= 0xFF, "too many scalars");
-  write({.spec = spec,
-         .payload = payload.get(),
-         .where = where,
-         .inputs = inputs,
-         .outputs = outputs,
-         .releases = pending_releases_,
-         .scalars = scalars});
-}
-
-void GraphCore::write(const RecordContent& content) {
+// Inlined into append(), so that the content of a record need not be put together in memory first.
+[[gnu::always_inline]] inline void GraphCore::write(const RecordContent& content) {
   const size_t num_operands = content.inputs.size() + content.outputs.size() + content.releases.size();
   DTORCH_CHECK(content.inputs.size() <= 0xFFFF && content.outputs.size() <= 0xFFFF &&
                    record_cells(num_operands, content.scalars.size()) <= link_->ring.capacity(),
@@ -88,8 +72,31 @@ void GraphCore::write(const RecordContent& content) {
     throw_ended();
   }
   // Slots may be taken again: their release is in the stream.
-  free_slots_.insert(free_slots_.end(), pending_releases_.begin(), pending_releases_.end());
+  for (OperandId slot : pending_releases_) free_slots_.push_back(slot);
   pending_releases_.clear();
+}
+
+void GraphCore::append(const OperatorSpec* spec, std::span<const OperandId> inputs, std::span<const OperandId> outputs,
+                       std::span<const Scalar> scalars, IntrusivePtr<RecordPayload> payload, const SourceLine& where) {
+  if (side_waiting_.load(std::memory_order_acquire)) drain_side_queue();
+  if (pending_releases_.size() > kMaxRidingReleases) write_releases();
+  DTORCH_CHECK(scalars.size() <= 0xFF, "too many scalars");
+  const RecordContent record{.spec = spec,
+                             .payload = payload.get(),
+                             .where = where,
+                             .inputs = inputs,
+                             .outputs = outputs,
+                             .releases = pending_releases_,
+                             .scalars = scalars};
+  if (thread_state.observer != nullptr && thread_state.observed == this) {
+    try {
+      thread_state.observer->before_record(record);
+    } catch (...) {
+      free_slots_.insert(free_slots_.end(), outputs.begin(), outputs.end());  // nobody has seen them
+      throw;
+    }
+  }
+  write(record);
 }
 
 void GraphCore::write_releases() {
@@ -110,17 +117,12 @@ void GraphCore::drain_side_queue() {
   side_waiting_.store(false, std::memory_order_relaxed);
 }
 
-OperandId GraphCore::take_slot() {
-  if (!free_slots_.empty()) {
-    OperandId slot = free_slots_.back();
-    free_slots_.pop_back();
-    return slot;
-  }
+OperandId GraphCore::new_slot() {
   DTORCH_CHECK(next_slot_ < kMaxOperand, "operand numbers are used up");
   return next_slot_++;
 }
 
-void GraphCore::release(OperandId slot) noexcept {
+void GraphCore::release_slowly(OperandId slot) noexcept {
   if (closed_.load(std::memory_order_relaxed)) return;
   if (!on_user_thread()) {
     std::lock_guard lock(side_mutex_);

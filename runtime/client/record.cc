@@ -1,5 +1,10 @@
 #include "runtime/client/record.h"
 
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/small_array.h"
+#include "runtime/base/trace_span.h"
 #include "runtime/client/check_replicas.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/lineage.h"
@@ -10,52 +15,28 @@
 namespace dtorch {
 namespace {
 
-// Buffers of one call, kept by the thread so that a call allocates nothing; a call nested in another (a conversion) has
-// its own.
-struct CallScratch {
-  std::vector<const TensorMeta*> metas;
-  std::vector<OperandId> inputs;
-  std::vector<OperandId> outputs;
-  bool busy = false;
-};
+[[gnu::cold]] [[noreturn]] void throw_undefined_input(const RecordCall& call, size_t i, const SourceLine& where) {
+  throw UserError(std::string("[") + call.op.called() + "] input " + std::to_string(i) +
+                  " is undefined (a default-constructed Tensor)\n" + "  called at " + where.str());
+}
 
-class ScratchUse {
- public:
-  ScratchUse() : scratch_(kept().busy ? own_ : kept()) { scratch_.busy = true; }
-  ~ScratchUse() {
-    scratch_.metas.clear();
-    scratch_.inputs.clear();
-    scratch_.outputs.clear();
-    scratch_.busy = false;
-  }
-  ScratchUse(const ScratchUse&) = delete;
-  ScratchUse& operator=(const ScratchUse&) = delete;
-  CallScratch& operator*() { return scratch_; }
-
- private:
-  static CallScratch& kept() {
-    thread_local CallScratch scratch;
-    return scratch;
-  }
-  CallScratch own_;
-  CallScratch& scratch_;
-};
+[[gnu::cold]] [[noreturn]] void throw_other_graph(const RecordCall& call, size_t i, const GraphCore& first,
+                                                  const GraphCore& other, const SourceLine& where) {
+  throw GraphError(std::string("[") + call.op.called() + "] inputs are of different Graphs: input 0 of graph " +
+                   std::to_string(first.id()) + ", input " + std::to_string(i) + " of graph " +
+                   std::to_string(other.id()) +
+                   "; values pass between Graphs by to_host() and from_host()\n  called at " + where.str());
+}
 
 GraphCore& graph_of(const RecordCall& call, const SourceLine& where) {
   if (call.inputs.empty()) return current_graph();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (call.inputs[i]->defined()) continue;
-    throw UserError(std::string("[") + call.op.called() + "] input " + std::to_string(i) +
-                    " is undefined (a default-constructed Tensor)\n" + "  called at " + where.str());
+    if (!call.inputs[i]->defined()) throw_undefined_input(call, i, where);
   }
   GraphCore& first = call.inputs[0]->value()->graph();
   for (size_t i = 1; i < call.inputs.size(); ++i) {
-    GraphCore& other = call.inputs[i]->value()->graph();
-    if (&other == &first) continue;
-    throw GraphError(std::string("[") + call.op.called() + "] inputs are of different Graphs: input 0 of graph " +
-                     std::to_string(first.id()) + ", input " + std::to_string(i) + " of graph " +
-                     std::to_string(other.id()) +
-                     "; values pass between Graphs by to_host() and from_host()\n  called at " + where.str());
+    const GraphCore& other = call.inputs[i]->value()->graph();
+    if (&other != &first) throw_other_graph(call, i, first, other, where);
   }
   return first;
 }
@@ -74,26 +55,30 @@ bool any_needs_gradient(std::span<const Tensor* const> inputs) {
   return false;
 }
 
-void append_to_tape(const RecordCall& call, const Inference& inference, GraphCore& graph, std::span<Tensor> outputs,
-                    const SourceLine& where) {
+// Not inlined: calls without gradients are the ones that must cost little.
+[[gnu::noinline]] void append_to_tape(const RecordCall& call, const Inference& inference, GraphCore& graph,
+                                      std::span<Tensor> outputs, const SourceLine& where) {
   auto node = make_intrusive<GradNode>();
   node->op = &call.op;
   node->name = call.op.called();
   node->attributes = inference.decoded;
-  node->scalars.assign(call.scalars.begin(), call.scalars.end());
+  node->scalars.set_size(call.scalars.size());
+  std::ranges::copy(call.scalars, node->scalars.begin());
   node->order = graph.next_tape_order();
   node->where = where;
-  node->inputs.reserve(call.inputs.size());
+  node->inputs.set_size(call.inputs.size());
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& input = *call.inputs[i];
-    node->inputs.push_back({&input.meta(),
-                            saved(call.op.saved_inputs, i) ? value_to_keep(input) : IntrusivePtr<Value>(),
-                            input.autograd()});
+    GradNode::Input& entry = node->inputs[i];
+    entry.meta = input.value()->meta();
+    if (saved(call.op.saved_inputs, i)) entry.value = value_to_keep(input);
+    if (input.autograd()) entry.autograd = input.autograd();
   }
-  node->outputs.reserve(outputs.size());
+  node->outputs.set_size(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const TensorMeta* meta = &outputs[i].meta();
-    node->outputs.push_back({meta, saved(call.op.saved_outputs, i) ? outputs[i].value() : IntrusivePtr<Value>()});
+    const TensorMeta* meta = outputs[i].value()->meta();
+    node->outputs[i].meta = meta;
+    if (saved(call.op.saved_outputs, i)) node->outputs[i].value = outputs[i].value();
     if (!is_floating(meta->dtype)) continue;
     auto autograd = make_intrusive<AutogradMeta>(node, static_cast<uint32_t>(i));
     autograd->meta = meta;
@@ -101,56 +86,166 @@ void append_to_tape(const RecordCall& call, const Inference& inference, GraphCor
   }
 }
 
-void record_checked(const RecordCall& call, IntrusivePtr<RecordPayload> payload, GraphCore& graph,
-                    std::span<Tensor> outputs, const SourceLine& line, const Where& where, bool converted) {
-  ScratchUse use;
-  CallScratch& scratch = *use;
-  for (const Tensor* input : call.inputs) scratch.metas.push_back(input->value()->meta());
-  const Inference& inference = graph.cache().get(
-      {&call.op, call.attributes, scratch.metas, call.output_layouts, conversion_policy(graph)}, line);
-  if (!inference.conversions.empty()) {
-    DTORCH_CHECK(!converted, std::string(call.op.called()) + ": conversions of converted inputs");
-    std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
-    std::vector<Tensor> kept;
-    kept.reserve(inference.conversions.size());
-    for (const Conversion& conversion : inference.conversions) {
-      const Tensor*& input = inputs.at(static_cast<size_t>(conversion.input));
-      kept.push_back(redistribute_call(*input, conversion.layout, where));
-      const Value& converted_value = *kept.back().value();
-      if (converted_value.lineage()) converted_value.lineage()->inserted_for = call.op.called();
-      input = &kept.back();
-    }
-    record_checked({call.op, call.attributes, inputs, call.scalars, call.output_layouts}, std::move(payload), graph,
-                   outputs, line, where, true);
-    return;
-  }
+// What follows from an inference without conversions: slots, the record, the results, the tape.
+void record_inferred(const RecordCall& call, const Inference& inference, IntrusivePtr<RecordPayload> payload,
+                     GraphCore& graph, std::span<Tensor> outputs, const SourceLine& line, const Where& where) {
   const OperatorSpec& spec = *inference.spec;
-  DTORCH_CHECK(outputs.size() == spec.outputs.size(),
-               std::string(call.op.called()) + ": " + std::to_string(outputs.size()) +
-                   " outputs asked for, inferred are " + std::to_string(spec.outputs.size()));
-  for (const Tensor* input : call.inputs) scratch.inputs.push_back(input->value()->slot());
-  for (size_t i = 0; i < outputs.size(); ++i) scratch.outputs.push_back(graph.take_slot());
-  graph.append(&spec, scratch.inputs, scratch.outputs, call.scalars, std::move(payload), line);
+  const size_t num_inputs = call.inputs.size(), num_outputs = outputs.size();
+  DTORCH_CHECK(num_outputs == spec.outputs.size(), std::string(call.op.called()) + ": " + std::to_string(num_outputs) +
+                                                       " outputs asked for, inferred are " +
+                                                       std::to_string(spec.outputs.size()));
+  SmallArray<OperandId, 16> slots(num_inputs + num_outputs);
+  for (size_t i = 0; i < num_inputs; ++i) slots[i] = call.inputs[i]->value()->slot();
+  for (size_t i = 0; i < num_outputs; ++i) slots[num_inputs + i] = graph.take_slot();
+  graph.append(&spec, slots.all().first(num_inputs), slots.all().subspan(num_inputs), call.scalars, std::move(payload),
+               line);
   const Origin origin{&spec, line, thread_state.has_source ? 0 : where.column()};
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i] =
-        Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), scratch.outputs[i], spec.outputs[i], origin), {});
+  for (size_t i = 0; i < num_outputs; ++i) {
+    outputs[i] = Tensor(
+        make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slots[num_inputs + i], spec.outputs[i], origin), {});
   }
   if (graph.client().explain.load(std::memory_order_relaxed)) note_call(call.inputs, outputs, origin);
-  if (grad_enabled() && call.op.gradient && any_needs_gradient(call.inputs))
+  if (thread_state.grad_enabled && call.op.gradient && any_needs_gradient(call.inputs))
     append_to_tape(call, inference, graph, outputs, line);
   if (graph.client().check_replicas.load(std::memory_order_relaxed)) check_replicas(call.op, outputs, line, where);
+}
+
+// The usual call: few inputs, short attributes, one output, nothing beside them, and seen before. All at one go, so
+// that it costs little; false, and nothing has happened, when it isn't one.
+class UsualCall {
+ public:
+  static bool fits(const RecordCall& call, size_t num_outputs) {
+    const size_t num_inputs = call.inputs.size();
+    return num_inputs - 1 < UsualKey::kMaxInputs && num_outputs == 1 && !call.payload && call.scalars.empty() &&
+           call.output_layouts.empty() && call.attributes.size() <= AttributeWords::kMaxBytes;
+  }
+  // Of a call that fits. is_known() false: an input is undefined, or they are of several Graphs, or it wasn't seen yet.
+  [[gnu::always_inline]] explicit UsualCall(const RecordCall& call) {
+    switch (call.inputs.size()) {
+      case 1:
+        if (!take_inputs<1>(call)) return;
+        break;
+      case 2:
+        if (!take_inputs<2>(call)) return;
+        break;
+      default:
+        if (!take_inputs<UsualKey::kMaxInputs>(call)) return;
+    }
+    key_.set_call(call.op, call.attributes, conversion_policy(*graph_));
+    is_complete_ = true;
+  }
+  const UsualKey& key() const { return key_; }
+  bool is_complete() const { return is_complete_; }
+
+  bool record(const RecordCall& call, Tensor& output, const SourceLine& line, const Where& where) {
+    graph_->check_usable();
+    const Inference* inference = graph_->cache().find(key_);
+    if (!inference) return false;
+    const OperatorSpec& spec = *inference->spec;
+    const OperandId slot = graph_->take_slot();
+    operands_[num_inputs_] = slot;
+    const bool is_observed = thread_state.observer != nullptr;  // append() tells it
+    if (is_observed || !graph_->append_small(&spec, operands_, num_inputs_, 1, line)) {
+      graph_->append(&spec, {operands_.data(), num_inputs_}, {&slot, 1}, {}, {}, line);
+    }
+    output = Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(graph_), slot, spec.outputs[0],
+                                          Origin{&spec, line, thread_state.has_source ? 0 : where.column()}),
+                    {});
+    if (graph_->client().explain.load(std::memory_order_relaxed)) {
+      note_call(call.inputs, {&output, 1}, output.value()->origin());
+    }
+    if (needs_gradient_ && thread_state.grad_enabled && call.op.gradient) {
+      append_to_tape(call, *inference, *graph_, {&output, 1}, line);
+    }
+    if (graph_->client().check_replicas.load(std::memory_order_relaxed)) {
+      check_replicas(call.op, {&output, 1}, line, where);
+    }
+    return true;
+  }
+
+ private:
+  // False: one is undefined, or they are of several Graphs.
+  template <size_t kNumInputs>
+  [[gnu::always_inline]] bool take_inputs(const RecordCall& call) {
+    std::array<const Value*, kNumInputs> values;
+    for (size_t i = 0; i < kNumInputs; ++i) {
+      values[i] = call.inputs[i]->value().get();
+      if (!values[i]) return false;
+      needs_gradient_ |= call.inputs[i]->requires_grad();
+    }
+    graph_ = &values[0]->graph();
+    for (size_t i = 0; i < kNumInputs; ++i) {
+      if (&values[i]->graph() != graph_) return false;
+      key_.set_input(i, values[i]->meta());
+      operands_[i] = values[i]->slot();
+    }
+    num_inputs_ = kNumInputs;
+    return true;
+  }
+
+  GraphCore* graph_ = nullptr;
+  size_t num_inputs_ = 0;
+  bool needs_gradient_ = false;
+  bool is_complete_ = false;
+  std::array<OperandId, kInlineOperands> operands_{};
+  UsualKey key_;
+};
+
+// Any call. Not inlined: the usual ones don't come here.
+[[gnu::noinline]] void record_any(const RecordCall& call, IntrusivePtr<RecordPayload> payload, GraphCore& graph,
+                                  std::span<Tensor> outputs, const SourceLine& line, const Where& where,
+                                  bool converted) {
+  SmallArray<const TensorMeta*, 8> metas(call.inputs.size());
+  for (size_t i = 0; i < call.inputs.size(); ++i) metas[i] = call.inputs[i]->value()->meta();
+  const ConversionPolicy policy = conversion_policy(graph);
+  const Inference& inference =
+      graph.cache().get({&call.op, call.attributes, metas.all(), call.output_layouts, policy}, line);
+  if (inference.conversions.empty()) {
+    if (UsualCall::fits(call, outputs.size())) graph.cache().remember(UsualCall(call).key(), inference);
+    return record_inferred(call, inference, std::move(payload), graph, outputs, line, where);
+  }
+  DTORCH_CHECK(!converted, std::string(call.op.called()) + ": conversions of converted inputs");
+  std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
+  std::vector<Tensor> kept;
+  kept.reserve(inference.conversions.size());
+  for (const Conversion& conversion : inference.conversions) {
+    const Tensor*& input = inputs.at(static_cast<size_t>(conversion.input));
+    kept.push_back(redistribute_call(*input, conversion.layout, where));
+    const Value& converted_value = *kept.back().value();
+    if (converted_value.lineage()) converted_value.lineage()->inserted_for = call.op.called();
+    input = &kept.back();
+  }
+  record_any({call.op, call.attributes, inputs, call.scalars, call.output_layouts}, std::move(payload), graph, outputs,
+             line, where, true);
+}
+
+// Out of line, so that what it calls once is inlined there.
+[[gnu::noinline]] void record_one(const RecordCall& call, std::span<Tensor> outputs, const SourceLine& line,
+                                  const Where& where) {
+  if (UsualCall::fits(call, outputs.size())) {
+    UsualCall usual(call);
+    if (usual.is_complete() && usual.record(call, outputs[0], line, where)) return;
+  }
+  IntrusivePtr<RecordPayload> payload(call.payload);
+  if (payload && payload->ref_count() > 1) payload->drop_ref();
+  GraphCore& graph = graph_of(call, line);
+  graph.check_usable();
+  record_any(call, std::move(payload), graph, outputs, line, where, false);
+}
+
+[[gnu::noinline]] void record_traced(const RecordCall& call, std::span<Tensor> outputs, const SourceLine& line,
+                                     const Where& where) {
+  const TraceSpan span(call.op.called(), line);
+  record_one(call, outputs, line, where);
 }
 
 }  // namespace
 
 void record_call(const RecordCall& call, std::span<Tensor> outputs, const Where& where) {
-  IntrusivePtr<RecordPayload> payload(call.payload);
-  if (payload && payload->ref_count() > 1) payload->drop_ref();
   const SourceLine line = source_line(where);
-  GraphCore& graph = graph_of(call, line);
-  graph.check_usable();
-  record_checked(call, std::move(payload), graph, outputs, line, where, false);
+  if (thread_span_log != nullptr) [[unlikely]]
+    return record_traced(call, outputs, line, where);
+  record_one(call, outputs, line, where);
 }
 
 }  // namespace dtorch

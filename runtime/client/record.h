@@ -28,16 +28,6 @@ struct RecordCall {
 // when its executor has ended.
 void record_call(const RecordCall& call, std::span<Tensor> outputs, const Where& where);
 
-// Encodes into this thread's buffer, which a call of record_call may use until it returns.
-template <class A>
-std::string_view encode_for_call(const A& attributes) {
-  thread_local std::string bytes;
-  bytes.clear();
-  AttributeEncoder encoder(bytes);
-  const_cast<A&>(attributes).fields(encoder);  // the encoder only reads
-  return bytes;
-}
-
 struct RecordExtras {
   std::span<const Scalar> scalars = {};
   std::span<const Layout> output_layouts = {};
@@ -49,15 +39,24 @@ std::array<Tensor, kOutputs> record_many(const OperatorDef& op, const A& attribu
                                          std::initializer_list<const Tensor*> inputs, const Where& where,
                                          const RecordExtras& extras = {}) {
   std::array<Tensor, kOutputs> outputs;
-  record_call({op, encode_for_call(attributes), std::span(inputs.begin(), inputs.size()), extras.scalars,
-               extras.output_layouts, extras.payload},
+  const CallAttributes encoded(attributes);
+  record_call({op, encoded.bytes(), std::span(inputs.begin(), inputs.size()), extras.scalars, extras.output_layouts,
+               extras.payload},
               outputs, where);
   return outputs;
 }
 // Operators with one output.
 template <class A = NoAttrs>
 Tensor record(const OperatorDef& op, const A& attributes, std::initializer_list<const Tensor*> inputs,
-              const Where& where, const RecordExtras& extras = {}) {
+              const Where& where) {
+  Tensor output;
+  const CallAttributes encoded(attributes);
+  record_call({op, encoded.bytes(), std::span(inputs.begin(), inputs.size())}, {&output, 1}, where);
+  return output;
+}
+template <class A = NoAttrs>
+Tensor record(const OperatorDef& op, const A& attributes, std::initializer_list<const Tensor*> inputs,
+              const Where& where, const RecordExtras& extras) {
   return std::move(record_many<1>(op, attributes, inputs, where, extras)[0]);
 }
 // Any number of inputs and outputs.
@@ -67,8 +66,8 @@ std::vector<Tensor> record_list(const OperatorDef& op, const A& attributes, cons
   std::vector<Tensor> outputs(num_outputs);
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
-  record_call({op, encode_for_call(attributes), pointers, extras.scalars, extras.output_layouts, extras.payload},
-              outputs, where);
+  const CallAttributes encoded(attributes);
+  record_call({op, encoded.bytes(), pointers, extras.scalars, extras.output_layouts, extras.payload}, outputs, where);
   return outputs;
 }
 

@@ -93,11 +93,7 @@ class RecordReader {
       }
       operands_ = spilled_.data();
     }
-    scalars_.clear();
-    size_t word = num_operands > kInlineOperands ? (num_operands - kInlineOperands + 1) / 2 : 0;
-    for (size_t i = 0; i < head_->num_scalars; ++i, ++word) {
-      scalars_.push_back({ring.peek(1 + word / kWordsInCell).more.words[word % kWordsInCell]});
-    }
+    if (head_->num_scalars != 0 || !scalars_.empty()) read_scalars(ring, num_operands);
     return true;
   }
   RecordKind kind() const { return head_->kind; }
@@ -122,6 +118,14 @@ class RecordReader {
   void consume(SpscRing<Cell>& ring) { ring.consume(head_->num_cells); }
 
  private:
+  void read_scalars(const SpscRing<Cell>& ring, size_t num_operands) {
+    scalars_.clear();
+    size_t word = num_operands > kInlineOperands ? (num_operands - kInlineOperands + 1) / 2 : 0;
+    for (size_t i = 0; i < head_->num_scalars; ++i, ++word) {
+      scalars_.push_back({ring.peek(1 + word / kWordsInCell).more.words[word % kWordsInCell]});
+    }
+  }
+
   const RecordCell* head_ = nullptr;
   const OperandId* operands_ = nullptr;
   std::vector<OperandId> spilled_;

@@ -8,8 +8,6 @@ namespace dtorch {
 
 constinit thread_local ThreadState thread_state;
 
-const void* this_thread_token() { return &thread_state; }
-
 GraphScope::GraphScope(const Graph& graph) : keep_(graph.core_ptr()), before_(thread_state.graph) {
   if (!keep_) throw UserError("[GraphScope] the Graph is empty");
   thread_state.graph = keep_.get();
@@ -33,20 +31,10 @@ SourceScope::~SourceScope() {
   if (set_) thread_state.has_source = false;
 }
 
-SourceLine source_line(const Where& where) {
-  return thread_state.has_source ? thread_state.source : SourceLine::from(where);
-}
-
 ConversionScope::ConversionScope(ConversionPolicy policy) : before_(thread_state.policy) {
   thread_state.policy = policy;
 }
 ConversionScope::~ConversionScope() { thread_state.policy = before_; }
-
-ConversionPolicy conversion_policy(const GraphCore& graph) {
-  if (thread_state.policy != kPolicyOfClient) return thread_state.policy;
-  return graph.client().implicit_redistribution.load(std::memory_order_relaxed) ? ConversionPolicy::kLocal
-                                                                                : ConversionPolicy::kNone;
-}
 
 bool implicit_redistribution_allowed() { return conversion_policy(current_graph()) != ConversionPolicy::kNone; }
 

@@ -8,26 +8,10 @@
 
 namespace dtorch {
 
-Value::Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta, const Origin& origin)
-    : graph_(std::move(graph)), slot_(slot), meta_(meta), origin_(origin) {}
 Value::~Value() { graph_->release(slot_); }
 void Value::set_lineage(IntrusivePtr<Lineage> lineage) { lineage_ = std::move(lineage); }
 
-Tensor::Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd)
-    : value_(std::move(value)), autograd_(std::move(autograd)) {}
-Tensor::Tensor(const Tensor&) = default;
-Tensor::Tensor(Tensor&&) noexcept = default;
-Tensor& Tensor::operator=(Tensor other) noexcept {
-  std::swap(value_, other.value_);
-  std::swap(autograd_, other.autograd_);
-  return *this;
-}
-Tensor::~Tensor() = default;
-
-const TensorMeta& Tensor::meta() const {
-  if (!value_) throw UserError("an undefined Tensor (default-constructed) was used");
-  return *value_->meta();
-}
+void Tensor::throw_undefined() { throw UserError("an undefined Tensor (default-constructed) was used"); }
 
 int64_t Tensor::size(int64_t dim) const { return shape()[normalize_dim(dim, ndim(), "size")]; }
 

@@ -14,6 +14,7 @@
 
 #include "mesh/layout.h"
 #include "runtime/base/intrusive.h"
+#include "runtime/base/recycled.h"
 #include "runtime/client/future.h"
 #include "runtime/client/host_tensor.h"
 #include "runtime/graph/logical_graph.h"
@@ -50,9 +51,10 @@ struct Origin {
 };
 
 // One value in a Graph: its slot, freed when the last handle goes away.
-class Value : public RefCounted {
+class Value : public RefCounted, public Recycled<Value> {
  public:
-  Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta, const Origin& origin = {});
+  Value(IntrusivePtr<GraphCore> graph, OperandId slot, const TensorMeta* meta, const Origin& origin = {})
+      : graph_(std::move(graph)), slot_(slot), meta_(meta), origin_(origin) {}
   ~Value();
   GraphCore& graph() const { return *graph_; }
   OperandId slot() const { return slot_; }
@@ -99,11 +101,8 @@ enum class ByDictMode : uint8_t { kRaise, kKeep, kReplicate };
 class Tensor {
  public:
   Tensor() = default;
-  Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd);
-  Tensor(const Tensor&);
-  Tensor(Tensor&&) noexcept;
-  Tensor& operator=(Tensor) noexcept;
-  ~Tensor();
+  Tensor(IntrusivePtr<Value> value, IntrusivePtr<AutogradMeta> autograd)
+      : value_(std::move(value)), autograd_(std::move(autograd)) {}
 
   bool defined() const { return static_cast<bool>(value_); }
   const Shape& shape() const { return meta().global_shape; }
@@ -114,7 +113,10 @@ class Tensor {
   const DeviceMesh& mesh() const { return meta().layout.mesh(); }
   const Placements& placements() const { return meta().layout.placements(); }
   const Layout& layout() const { return meta().layout; }
-  const TensorMeta& meta() const;  // throws UserError when undefined
+  const TensorMeta& meta() const {  // throws UserError when undefined
+    if (!value_) throw_undefined();
+    return *value_->meta();
+  }
   const IntrusivePtr<Value>& value() const { return value_; }
   const IntrusivePtr<AutogradMeta>& autograd() const { return autograd_; }
   std::string str() const;  // metadata only; never reads
@@ -195,6 +197,7 @@ class Tensor {
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Where where = Where::current()) const;
 
  private:
+  [[noreturn]] static void throw_undefined();
   HostTensor item_host(Where where) const;  // checks that there is one element
   IntrusivePtr<Value> value_;
   IntrusivePtr<AutogradMeta> autograd_;  // null: needs no gradient

@@ -7,6 +7,7 @@
 namespace dtorch {
 
 class GraphCore;
+class RecordObserver;
 
 // No ConversionScope is open: set_implicit_redistribution decides.
 inline constexpr auto kPolicyOfClient = static_cast<ConversionPolicy>(0xFF);
@@ -18,6 +19,9 @@ struct ThreadState {
   bool grad_enabled = true;
   bool checks_replicas = false;  // inside check_replicas
   ConversionPolicy policy = kPolicyOfClient;
+  // Told of what is recorded into `observed` (capture.h); null: nobody.
+  RecordObserver* observer = nullptr;
+  const GraphCore* observed = nullptr;
 };
 extern constinit thread_local ThreadState thread_state;
 

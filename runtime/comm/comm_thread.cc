@@ -14,6 +14,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
+constexpr int64_t kLongestTurnNs = 100'000'000;
 constexpr int64_t kSpinNs = 20'000;
 constexpr int64_t kFirstSleepNs = 5'000;
 constexpr int64_t kLongestShortSleepNs = 200'000;
@@ -59,6 +60,33 @@ void CommThread::submit(IntrusivePtr<CommTask> task) {
     submitted_.push_back(std::move(task));
   }
   notify();
+}
+
+void CommThread::inspect(Look look) {
+  {
+    std::lock_guard lock(mutex_);
+    looks_.push_back(std::move(look));
+  }
+  notify();
+}
+
+void CommThread::begin_epoch(uint32_t epoch) {
+  std::unique_lock lock(mutex_);
+  if (ended_) return;
+  new_epoch_ = epoch;
+  lock.unlock();
+  notify();
+  lock.lock();
+  ended_wakeup_.wait(lock, [&] { return !new_epoch_ || ended_; });
+}
+
+// Tasks go after the transport's requests, which use their memory.
+void CommThread::drop_tasks(uint32_t epoch) {
+  if (transport_) transport_->begin_epoch(epoch);
+  running_.clear();
+  std::lock_guard lock(mutex_);
+  new_epoch_.reset();
+  ended_wakeup_.notify_all();
 }
 
 void CommThread::notify() {
@@ -130,17 +158,33 @@ void CommThread::loop() {
 
 bool CommThread::turn() {
   bool active = notified_.load(std::memory_order_relaxed) && notified_.exchange(false, std::memory_order_seq_cst);
+  std::vector<Look> looks;
+  std::optional<uint32_t> new_epoch;
   if (active) {
     std::lock_guard lock(mutex_);
     stopping_ = stop_;
     forced_ = force_;
     taken_.swap(submitted_);
+    looks.swap(looks_);
+    new_epoch = new_epoch_;
   }
   std::move(taken_.begin(), taken_.end(), std::back_inserter(running_));
   taken_.clear();
+  if (new_epoch) drop_tasks(*new_epoch);
+  for (const Look& look : looks) look(running_);
   if (forced_) return true;
+  active |= progress_sources();
+  if (transport_) {
+    active |= poll_tasks();
+    transport_->tidy();
+  }
+  return active;
+}
+
+bool CommThread::progress_sources() {
+  bool active = false;
   for (ProgressSource* source : sources_) active |= source->progress();
-  if (transport_) active |= poll_tasks();
+  progressed_ns_ = now_ns();
   return active;
 }
 
@@ -149,6 +193,8 @@ bool CommThread::poll_tasks() {
   size_t left = 0;
   // Finished tasks are let go at once: their results and buffers must not wait for the others.
   for (size_t i = 0; i < running_.size(); ++i) {
+    // Tasks that build large values mustn't make this process look dead.
+    if (i != 0 && !sources_.empty() && now_ns() - progressed_ns_ > kLongestTurnNs) progress_sources();
     if (running_[i]->poll(*transport_)) {
       running_[i].reset();
       continue;

@@ -10,11 +10,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "runtime/base/intrusive.h"
 #include "runtime/comm/transport.h"
+#include "runtime/graph/inspection.h"
 
 namespace dtorch {
 
@@ -25,6 +28,8 @@ class CommTask : public RefCounted {
   // Does what can be done without blocking; true when finished (it isn't called again). Exceptions of a task are its
   // own business: one that escapes ends the comm thread and is reported through on_failure.
   virtual bool poll(Transport& transport) = 0;
+  // Whom it waits for, for a report; none when it can't tell. Comm thread only.
+  virtual std::optional<TransferStatus> status() const { return std::nullopt; }
 };
 
 class ProgressSource {
@@ -52,6 +57,12 @@ class CommThread {
   CommThread& operator=(const CommThread&) = delete;
 
   void submit(IntrusivePtr<CommTask> task);  // any thread; without effect after the end
+  // Calls `look`, on the thread, with the tasks that are under way; never when the thread has ended. Any thread.
+  using Look = std::function<void(std::span<const IntrusivePtr<CommTask>>)>;
+  void inspect(Look look);
+  // Drops all tasks that were submitted before, finished or not, and what the transport has under way for them; later
+  // ones belong to `epoch`. Blocks until that is done, or the thread has ended. Not on this thread.
+  void begin_epoch(uint32_t epoch);
   // Something that a task or a source waits for may have happened. Any thread; cheap when the thread is awake.
   void notify();
   // Ends the thread when no task is left and no source has anything outstanding, or at once when `force`. Returns when
@@ -63,7 +74,9 @@ class CommThread {
 
  private:
   void loop();
+  void drop_tasks(uint32_t epoch);
   bool turn();
+  bool progress_sources();
   bool poll_tasks();
   bool may_end() const;
   void idle(int64_t idle_ns);
@@ -77,15 +90,18 @@ class CommThread {
   std::atomic<bool> asleep_{false};
   std::mutex mutex_;
   std::condition_variable wakeup_;
-  std::condition_variable ended_wakeup_;
+  std::condition_variable ended_wakeup_;           // an epoch was begun, or the thread has ended
   std::vector<IntrusivePtr<CommTask>> submitted_;  // under mutex_
+  std::vector<Look> looks_;                        // under mutex_
+  std::optional<uint32_t> new_epoch_;              // under mutex_: asked for and not begun
   bool stop_ = false, force_ = false;              // under mutex_
   bool ended_ = false;                             // under mutex_
   std::vector<IntrusivePtr<CommTask>> taken_;      // the thread's, as all that follows
   std::vector<IntrusivePtr<CommTask>> running_;
   bool stopping_ = false, forced_ = false;
-  bool orderly_ = false;   // the thread's until it has ended
-  std::mutex join_mutex_;  // of thread_
+  int64_t progressed_ns_ = 0;  // when the sources last had their turn
+  bool orderly_ = false;       // the thread's until it has ended
+  std::mutex join_mutex_;      // of thread_
   std::thread thread_;
 };
 

@@ -26,6 +26,9 @@ class ControlEndpoint {
   virtual Inbox& inbox() = 0;
   virtual int64_t messages_sent() const = 0;
   virtual int64_t bytes_sent() const = 0;
+  // Nothing is sent to that node any more, what is under way to or from it is abandoned, and nothing more is delivered
+  // from it (but for what is in the inbox already). Any thread.
+  virtual void set_lost(int32_t node) { static_cast<void>(node); }
 };
 
 }  // namespace dtorch

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -40,6 +41,7 @@ class InProcessFabric::Node {
   // Completes `operation` and a waiting one of the other side; returns the owner of the latter, or -1.
   int32_t post(int32_t from, uint32_t tag, const OperationPtr& operation) {
     std::lock_guard lock(mutex_);
+    if (gone_.contains(operation->owner)) return -1;
     const std::pair key(from, tag);
     const bool is_send = operation->in == nullptr;
     auto [at, is_new] = meetings_.try_emplace(key);
@@ -74,6 +76,15 @@ class InProcessFabric::Node {
     }
   }
 
+  // What it has posted here, and will, is nobody's.
+  void cut_off(int32_t owner) {
+    {
+      std::lock_guard lock(mutex_);
+      gone_.insert(owner);
+    }
+    withdraw(owner);
+  }
+
   void set_wakeup(std::function<void()> wake) {
     std::lock_guard lock(wake_mutex_);
     wake_ = std::move(wake);
@@ -98,6 +109,7 @@ class InProcessFabric::Node {
 
   std::mutex mutex_;
   std::map<std::pair<int32_t, uint32_t>, Meeting> meetings_;  // under mutex_
+  std::set<int32_t> gone_;                                    // under mutex_
   std::mutex wake_mutex_;
   std::function<void()> wake_;  // under wake_mutex_
 };
@@ -107,6 +119,7 @@ class InProcessFabric::Endpoint final : public ControlEndpoint {
   Endpoint(State& state, int32_t address) : state_(state), address_(address) {}
   void send(int32_t to, Message message) override;
   Inbox& inbox() override { return inbox_; }
+  void cut_off() { is_cut_off_.store(true); }
   int64_t messages_sent() const override { return messages_.load(std::memory_order_relaxed); }
   int64_t bytes_sent() const override { return bytes_.load(std::memory_order_relaxed); }
 
@@ -114,6 +127,7 @@ class InProcessFabric::Endpoint final : public ControlEndpoint {
   State& state_;
   int32_t address_;
   Inbox inbox_;
+  std::atomic<bool> is_cut_off_{false};
   std::atomic<int64_t> messages_{0}, bytes_{0};
 };
 
@@ -135,7 +149,8 @@ struct InProcessFabric::State {
 void InProcessFabric::Endpoint::send(int32_t to, Message message) {
   messages_.fetch_add(1, std::memory_order_relaxed);
   bytes_.fetch_add(size_of_message(message), std::memory_order_relaxed);
-  state_.endpoint(to).inbox_.push({address_, std::move(message)});
+  Endpoint& receiver = state_.endpoint(to);
+  if (!is_cut_off_.load() && !receiver.is_cut_off_.load()) receiver.inbox_.push({address_, std::move(message)});
 }
 
 class InProcessFabric::NodeTransport final : public Transport {
@@ -143,18 +158,19 @@ class InProcessFabric::NodeTransport final : public Transport {
   NodeTransport(std::shared_ptr<State> state, int32_t node) : state_(std::move(state)), node_(node) {}
   ~NodeTransport() override {
     set_wakeup(nullptr);
-    for (const auto& node : state_->nodes) node->withdraw(node_);
+    withdraw();
   }
 
   int32_t node() const override { return node_; }
-  Request send(int32_t to, uint32_t tag, std::span<const std::byte> buffer) override {
+  // Owners aren't needed: a copy is never under way outside of the peer's lock.
+  Request send(int32_t to, uint32_t tag, std::span<const std::byte> buffer, Owner) override {
     auto operation = std::make_shared<Operation>();
     operation->out = buffer.data();
     messages_.fetch_add(1, std::memory_order_relaxed);
     bytes_.fetch_add(static_cast<int64_t>(buffer.size()), std::memory_order_relaxed);
     return start(to, node_, tag, std::move(operation), buffer.size());
   }
-  Request receive(int32_t from, uint32_t tag, std::span<std::byte> buffer) override {
+  Request receive(int32_t from, uint32_t tag, std::span<std::byte> buffer, Owner) override {
     // An empty buffer may have no address, by which the two sides are told apart.
     static std::byte nothing;
     auto operation = std::make_shared<Operation>();
@@ -172,12 +188,20 @@ class InProcessFabric::NodeTransport final : public Transport {
     return true;
   }
   bool needs_polling() const override { return false; }
+  // Tags tell epochs apart (transfer_tag).
+  void begin_epoch(uint32_t) override {
+    withdraw();
+    requests_.clear();
+  }
   void set_wakeup(std::function<void()> wake) override { state_->node(node_).set_wakeup(std::move(wake)); }
   uint64_t completed() const override { return completed_; }
   int64_t messages_sent() const override { return messages_.load(std::memory_order_relaxed); }
   int64_t bytes_sent() const override { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  void withdraw() {
+    for (const auto& node : state_->nodes) node->withdraw(node_);
+  }
   Request start(int32_t to, int32_t from, uint32_t tag, OperationPtr operation, size_t size) {
     DTORCH_CHECK(tag < kMaxTag, "tag " + std::to_string(tag));
     operation->size = size;
@@ -211,6 +235,10 @@ InProcessFabric::~InProcessFabric() = default;
 
 int32_t InProcessFabric::num_nodes() const { return static_cast<int32_t>(state_->nodes.size()); }
 ControlEndpoint& InProcessFabric::control(int32_t address) { return state_->endpoint(address); }
+void InProcessFabric::cut_off(int32_t node) {
+  state_->endpoint(node).cut_off();
+  for (const auto& other : state_->nodes) other->cut_off(node);
+}
 std::unique_ptr<Transport> InProcessFabric::make_transport(int32_t node) {
   state_->node(node);
   return std::make_unique<NodeTransport>(state_, node);

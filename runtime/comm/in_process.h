@@ -20,6 +20,9 @@ class InProcessFabric {
   int32_t num_nodes() const;
   // kController or a node. Owned by the fabric.
   ControlEndpoint& control(int32_t address);
+  // As if the node's process were gone: nothing that it sends from now on arrives, nor what others send it, and what it
+  // had under way never completes. Any thread; for tests.
+  void cut_off(int32_t node);
   // The transport of a node; one a node at a time. It keeps what it shares with the others alive, so it may outlive the
   // fabric. Sends are a rendezvous: the receiver copies straight out of the sender's buffer, once. Destroying a
   // transport withdraws its requests; what others wait for from it never completes.

@@ -15,6 +15,8 @@ constexpr int kBulkTag = 2;
 constexpr size_t kNumSlots = 32;
 // Sends that a peer hasn't taken yet hold MPI's memory; what is beyond waits in ours.
 constexpr size_t kMaxInFlight = 64;
+// Of progress(), between two looks at what was abandoned, some of which never ends.
+constexpr uint64_t kTurnsOfAbandoned = 64;
 // More than any honest message: a damaged size is refused before memory is asked for.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 46;
 
@@ -26,9 +28,14 @@ struct MpiControl::Frame {
   uint8_t kind = 0;
   uint8_t has_payload = 0;
   uint8_t bulk = 0;
-  uint8_t zero[5] = {};
+  uint8_t zero = 0;
+  uint32_t epoch = 0;
   uint64_t head_bytes = 0;
   uint64_t payload_bytes = 0;
+
+  bool is_signal() const {
+    return kind >= static_cast<uint8_t>(Signal::kUnreachable) && head_bytes == 0 && payload_bytes == 0;
+  }
 };
 
 bool MpiControl::Requests::done() {
@@ -58,6 +65,7 @@ MpiControl::~MpiControl() {
     for (Outgoing& outgoing : peer.in_flight) {
       for (MPI_Request& request : outgoing.requests.pending) abandon_request(request);
     }
+    abandon_request(peer.signal);
   }
 }
 
@@ -87,6 +95,68 @@ void MpiControl::set_wakeup(std::function<void()> wake) {
   wake_ = std::move(wake);
 }
 
+void MpiControl::set_callbacks(std::function<void(const Told&)> on_signal,
+                               std::function<void(int32_t, const std::string&)> on_failure) {
+  on_signal_ = std::move(on_signal);
+  on_failure_ = std::move(on_failure);
+}
+
+void MpiControl::set_lost(int32_t node) {
+  const int rank = rank_of(node);
+  DTORCH_CHECK(rank != rank_, "a process is lost to others only");
+  std::lock_guard lock(mutex_);
+  lost_.push_back(rank);
+  has_lost_.store(true, std::memory_order_release);
+  has_outbox_.store(true, std::memory_order_release);
+  if (wake_) wake_();
+}
+
+void MpiControl::signal(int32_t to, Signal signal, int32_t node) {
+  const int rank = rank_of(to);
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  with_peer(rank, [&] {
+    int done = 1;
+    if (peer.signal != MPI_REQUEST_NULL) DTORCH_MPI(MPI_Test(&peer.signal, &done, MPI_STATUS_IGNORE));
+    if (!done) return false;
+    const Frame frame{.kind = static_cast<uint8_t>(signal), .epoch = static_cast<uint32_t>(node)};
+    peer.signal_frame.resize(sizeof frame);
+    std::memcpy(peer.signal_frame.data(), &frame, sizeof frame);
+    DTORCH_MPI(MPI_Isend(peer.signal_frame.data(), sizeof frame, MPI_BYTE, rank, kFrameTag, comm_, &peer.signal));
+    return false;
+  });
+}
+
+template <typename Part>
+bool MpiControl::with_peer(int rank, Part part) {
+  if (!on_failure_) return part();
+  try {
+    return part();
+  } catch (const RuntimeFault& fault) {
+    drop(peers_[static_cast<size_t>(rank)]);
+    on_failure_(address_of(rank), fault.what());
+    return true;
+  }
+}
+
+// What MPI may still use of its memory lives on until MPI is done with it.
+void MpiControl::drop(Peer& peer) {
+  peer.lost = true;
+  num_waiting_ -= static_cast<int64_t>(peer.waiting.size());
+  num_in_flight_ -= static_cast<int64_t>(peer.in_flight.size());
+  num_incoming_ -= static_cast<int64_t>(peer.incoming.size());
+  peer.waiting.clear();
+  for (Outgoing& outgoing : peer.in_flight) {
+    const auto kept = std::make_shared<Outgoing>(std::move(outgoing));
+    for (MPI_Request& request : kept->requests.pending) abandoned_.add(request, kept);
+  }
+  peer.in_flight.clear();
+  for (Incoming& incoming : peer.incoming) {
+    const auto kept = std::make_shared<Incoming>(std::move(incoming));
+    for (MPI_Request& request : kept->requests.pending) abandoned_.add_receive(request, kept);
+  }
+  peer.incoming.clear();
+}
+
 bool MpiControl::outstanding() const {
   return num_waiting_ + num_in_flight_ + num_incoming_ != 0 || has_outbox_.load(std::memory_order_acquire);
 }
@@ -96,42 +166,54 @@ bool MpiControl::progress() {
   if (num_waiting_ + num_in_flight_ != 0) active |= push_sends();
   active |= take_frames();
   if (num_incoming_ != 0) active |= take_bulk();
+  if (abandoned_.size() != 0 && ++num_turns_ % kTurnsOfAbandoned == 0) abandoned_.test();
   return active;
 }
 
 bool MpiControl::take_outbox() {
   if (!has_outbox_.load(std::memory_order_acquire)) return false;
+  std::vector<int> lost;
   {
     std::lock_guard lock(mutex_);
     taken_.swap(outbox_);
+    lost.swap(lost_);
     has_outbox_.store(false, std::memory_order_relaxed);
   }
-  for (auto& [rank, message] : taken_) peers_[static_cast<size_t>(rank)].waiting.push_back(std::move(message));
-  num_waiting_ += static_cast<int64_t>(taken_.size());
+  for (int rank : lost) drop(peers_[static_cast<size_t>(rank)]);
+  for (auto& [rank, message] : taken_) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (peer.lost) continue;
+    peer.waiting.push_back(std::move(message));
+    ++num_waiting_;
+  }
   taken_.clear();
   return true;
 }
 
 bool MpiControl::push_sends() {
   bool active = false;
-  for (size_t rank = 0; rank < peers_.size(); ++rank) {
-    Peer& peer = peers_[rank];
-    while (true) {
-      while (!peer.in_flight.empty() && peer.in_flight.front().requests.done()) {
-        peer.in_flight.pop_front();
-        --num_in_flight_;
-        active = true;
-      }
-      if (peer.waiting.empty() || peer.in_flight.size() >= kMaxInFlight) break;
-      Message message = std::move(peer.waiting.front());
-      peer.waiting.pop_front();
-      --num_waiting_;
-      ++num_in_flight_;
-      start_send(static_cast<int>(rank), std::move(message));
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
+    active |= with_peer(rank, [&] { return push_sends_to(rank); });
+  return active;
+}
+
+bool MpiControl::push_sends_to(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  bool active = false;
+  while (true) {
+    while (!peer.in_flight.empty() && peer.in_flight.front().requests.done()) {
+      peer.in_flight.pop_front();
+      --num_in_flight_;
       active = true;
     }
+    if (peer.waiting.empty() || peer.in_flight.size() >= kMaxInFlight) return active;
+    Message message = std::move(peer.waiting.front());
+    peer.waiting.pop_front();
+    --num_waiting_;
+    ++num_in_flight_;
+    start_send(rank, std::move(message));
+    active = true;
   }
-  return active;
 }
 
 void MpiControl::start_send(int rank, Message message) {
@@ -142,6 +224,7 @@ void MpiControl::start_send(int rank, Message message) {
   Frame frame;
   frame.kind = static_cast<uint8_t>(outgoing.message.kind);
   frame.has_payload = payload != nullptr;
+  frame.epoch = outgoing.message.epoch;
   frame.head_bytes = size_of(head);
   frame.payload_bytes = size_of(payload);
   const size_t whole = sizeof(Frame) + size_of(head) + size_of(payload);
@@ -185,15 +268,15 @@ bool MpiControl::take_frames() {
     if (!done) break;
     int count = 0;
     DTORCH_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
-    take_frame(status.MPI_SOURCE, std::span(slot.bytes).first(static_cast<size_t>(count)));
+    active |= take_frame(status.MPI_SOURCE, std::span(slot.bytes).first(static_cast<size_t>(count)));
     post(slot);
     next_slot_ = (next_slot_ + 1) % kNumSlots;
-    active = true;
   }
   return active;
 }
 
-void MpiControl::take_frame(int rank, std::span<const std::byte> bytes) {
+// False of signals, which come at all times and must not keep the thread awake.
+bool MpiControl::take_frame(int rank, std::span<const std::byte> bytes) {
   const auto require = [&](bool condition, const char* what) {
     if (!condition) throw DecodeError("control frame from rank " + std::to_string(rank) + ": " + what);
   };
@@ -201,17 +284,24 @@ void MpiControl::take_frame(int rank, std::span<const std::byte> bytes) {
   require(bytes.size() >= sizeof(Frame), "cut short");
   std::memcpy(&frame, bytes.data(), sizeof(Frame));
   bytes = bytes.subspan(sizeof(Frame));
-  require(frame.kind >= static_cast<uint8_t>(MessageKind::kHello) &&
-              frame.kind <= static_cast<uint8_t>(MessageKind::kGoodbye),
-          "unknown kind");
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  ++peer.frames;
+  if (frame.is_signal()) {
+    const auto signal = static_cast<Signal>(frame.kind);
+    if (signal != Signal::kHeartbeat && on_signal_)
+      on_signal_({address_of(rank), signal, static_cast<int32_t>(frame.epoch)});
+    return false;
+  }
+  if (peer.lost) return false;
+  require(is_message_kind(frame.kind), "unknown kind");
   require(frame.has_payload <= 1 && frame.bulk <= 1 && (frame.has_payload == 1 || frame.payload_bytes == 0),
           "damaged flags");
   require(frame.head_bytes <= kMaxBytes && frame.payload_bytes <= kMaxBytes, "damaged sizes");
 
-  Peer& peer = peers_[static_cast<size_t>(rank)];
   Incoming incoming;
   Message& message = incoming.message;
   message.kind = static_cast<MessageKind>(frame.kind);
+  message.epoch = frame.epoch;
   if (frame.bulk) {
     require(bytes.empty(), "an announcement with bytes");
     message.head = receive_bulk(rank, frame.head_bytes, incoming.requests);
@@ -224,11 +314,12 @@ void MpiControl::take_frame(int rank, std::span<const std::byte> bytes) {
     if (frame.has_payload) message.payload = std::make_shared<Bytes>(payload.begin(), payload.end());
     if (peer.incoming.empty()) {
       inbox_.push({address_of(rank), std::move(message)});
-      return;
+      return true;
     }
   }
   peer.incoming.push_back(std::move(incoming));
   ++num_incoming_;
+  return true;
 }
 
 std::shared_ptr<Bytes> MpiControl::receive_bulk(int rank, uint64_t size, Requests& requests) {
@@ -243,14 +334,19 @@ std::shared_ptr<Bytes> MpiControl::receive_bulk(int rank, uint64_t size, Request
 
 bool MpiControl::take_bulk() {
   bool active = false;
-  for (size_t rank = 0; rank < peers_.size(); ++rank) {
-    Peer& peer = peers_[rank];
-    while (!peer.incoming.empty() && peer.incoming.front().requests.done()) {
-      inbox_.push({address_of(static_cast<int>(rank)), std::move(peer.incoming.front().message)});
-      peer.incoming.pop_front();
-      --num_incoming_;
-      active = true;
-    }
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank)
+    active |= with_peer(rank, [&] { return take_bulk_from(rank); });
+  return active;
+}
+
+bool MpiControl::take_bulk_from(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  bool active = false;
+  while (!peer.incoming.empty() && peer.incoming.front().requests.done()) {
+    inbox_.push({address_of(rank), std::move(peer.incoming.front().message)});
+    peer.incoming.pop_front();
+    --num_incoming_;
+    active = true;
   }
   return active;
 }

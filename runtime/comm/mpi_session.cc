@@ -3,13 +3,18 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
+#include "runtime/comm/liveness.h"
 #include "runtime/comm/mpi_control.h"
 #include "runtime/comm/mpi_error.h"
 #include "runtime/comm/mpi_transport.h"
@@ -19,6 +24,16 @@ namespace {
 
 constexpr int kPeerLost = 78;
 constexpr double kAbortLimitS = 2;
+// Epochs use them in turn (mpi_transport.h).
+constexpr int kDataComms = 8;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kPatience = 5;
+#else
+constexpr double kPatience = 1;
+#endif
+constexpr double kLongestSilenceS = 1e8;
+constexpr double kControllerPatience = 3;  // of a node with the controller, in times of the controller's with it
+constexpr const char* kNoPmi = ": srun without a matching PMI? (try srun --mpi=pmix, or mpirun)";
 
 // A non-negative number in the environment, or -1.
 long number_in(const char* name) {
@@ -65,31 +80,66 @@ struct MpiSession::State {
   // After MPI_Init_thread.
   void connect(int provided);
 
+  void agree_on_options();
+  std::vector<PeerProcess> find_local_ranks() const;
+  void end_without_mpi(int exit_code, double limit_s);
+
+  MpiOptions options;
   MPI_Comm control_comm = MPI_COMM_NULL;
-  MPI_Comm data_comm = MPI_COMM_NULL;
+  std::vector<MPI_Comm> data_comms;
   int rank = 0;
   int num_ranks = 1;
   std::unique_ptr<MpiControl> control;
+  std::unique_ptr<Liveness> liveness;
   bool finished = false;
 };
 
-bool launched_with_mpi() {
+int64_t ranks_asked_for() {
   for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const long value = number_in(size); value >= 0) return value > 1;
+    if (const long value = number_in(size); value >= 0) return value;
   }
   const long tasks = number_in("SLURM_STEP_NUM_TASKS");
-  if (number_in("SLURM_PROCID") >= 0 && tasks >= 0) return tasks > 1;
-  return number_in("PMIX_RANK") >= 0;
+  return number_in("SLURM_PROCID") >= 0 && tasks >= 0 ? tasks : 0;
 }
 
-std::unique_ptr<MpiSession> MpiSession::start(int* argc, char*** argv) {
+bool launched_with_mpi() {
+  const int64_t asked = ranks_asked_for();
+  return asked > 0 ? asked > 1 : number_in("PMIX_RANK") >= 0;
+}
+
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* rank = std::getenv(name);
+    if (rank != nullptr && *rank != '\0') return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+void check_launcher() {
+  const int64_t asked = ranks_asked_for();
+  if (asked <= 1) return;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    if (std::getenv(name) != nullptr) return;
+  }
+  throw RuntimeFault("asked for " + std::to_string(asked) + " ranks, I see 1" + kNoPmi);
+}
+
+std::unique_ptr<MpiSession> MpiSession::start(int* argc, char*** argv, MpiOptions options) {
   // Control messages of 4 to 16 KiB on one host take 1.9 us with these instead of 8.6 us; the user's own setting wins.
   set_default("OMPI_MCA_btl_vader_eager_limit", "32768");
   set_default("OMPI_MCA_btl_vader_max_send_size", "65536");
+  if (options.recover) {
+    // What was sent to a lost rank holds its place in the sender's shared memory for ever. The 4 MiB of other jobs are
+    // used up by some seventy messages, and then nothing leaves the sender any more. Pages count only when they are used.
+    set_default("OMPI_MCA_btl_vader_segment_size", "67108864");
+    set_default("OMPI_MCA_btl_vader_free_list_max", "2048");
+  }
+  check_launcher();
   int provided = MPI_THREAD_SINGLE;
   DTORCH_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided));
   std::unique_ptr<MpiSession> session(new MpiSession(std::make_unique<State>()));
   State& s = *session->state_;
+  s.options = options;
   try {
     s.connect(provided);
   } catch (const std::exception&) {
@@ -106,25 +156,74 @@ void MpiSession::State::connect(int provided) {
   DTORCH_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   DTORCH_MPI(MPI_Comm_size(MPI_COMM_WORLD, &num_ranks));
   if (num_ranks == 1) {
-    const long asked = number_in("SLURM_STEP_NUM_TASKS");
+    const int64_t asked = ranks_asked_for();
     DTORCH_MPI(MPI_Finalize());
     throw RuntimeFault(
         (asked > 1 ? "asked for " + std::to_string(asked) + " ranks, I see 1" : "MPI was started with one rank") +
-        std::string(": srun without a matching PMI? (try srun --mpi=pmix, or mpirun)"));
+        kNoPmi);
   }
   if (provided < MPI_THREAD_SERIALIZED)
     throw RuntimeFault("this MPI can't be called from another thread than the first");
   DTORCH_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &control_comm));
-  DTORCH_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &data_comm));
-  for (MPI_Comm comm : {control_comm, data_comm}) DTORCH_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  agree_on_options();
+  data_comms.resize(options.recover ? kDataComms : 1);
+  for (MPI_Comm& comm : data_comms) {
+    DTORCH_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    DTORCH_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  }
+  DTORCH_MPI(MPI_Comm_set_errhandler(control_comm, MPI_ERRORS_RETURN));
   int* tag_limit = nullptr;
   int found = 0;
-  DTORCH_MPI(MPI_Comm_get_attr(data_comm, MPI_TAG_UB, &tag_limit, &found));
+  DTORCH_MPI(MPI_Comm_get_attr(data_comms[0], MPI_TAG_UB, &tag_limit, &found));
   if (!found || *tag_limit < static_cast<int>(Transport::kMaxTag - 1)) {
     throw RuntimeFault("this MPI has message tags up to " + std::to_string(found ? *tag_limit : 0) +
                        " only; 30 bits are needed");
   }
   control = std::make_unique<MpiControl>(control_comm);
+  if (options.silence_s <= 0) return;
+  const auto time = [&](double factor) {
+    return std::chrono::duration_cast<Liveness::Clock::duration>(
+        std::chrono::duration<double>(std::min(options.silence_s, kLongestSilenceS) * kPatience * factor));
+  };
+  liveness = std::make_unique<Liveness>(*control, rank - 1, num_ranks - 1,
+                                        Liveness::Limits{time(1), time(kControllerPatience)}, find_local_ranks());
+}
+
+// Rank 0's count: others may have been started with other environment variables.
+void MpiSession::State::agree_on_options() {
+  std::array<double, 2> numbers{options.recover ? 1.0 : 0.0, options.silence_s};
+  DTORCH_MPI(MPI_Bcast(numbers.data(), static_cast<int>(numbers.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD));
+  options.recover = numbers[0] != 0;
+  options.silence_s = numbers[1];
+  if (!options.recover || number_in("OMPI_COMM_WORLD_SIZE") < 0 || number_in("OMPI_MCA_orte_enable_recovery") == 1)
+    return;
+  DTORCH_MPI(MPI_Finalize());
+  throw RuntimeFault("--recover needs mpirun --enable-recovery: without it mpirun ends all ranks when one is lost");
+}
+
+// Those whose process numbers mean something here.
+std::vector<PeerProcess> MpiSession::State::find_local_ranks() const {
+  struct Place {
+    int64_t id = 0;
+    std::array<char, 120> space{};
+  };
+  Place here{.id = ::getpid()};
+  process_space().copy(here.space.data(), here.space.size() - 1);
+  std::vector<Place> all(static_cast<size_t>(num_ranks));
+  DTORCH_MPI(MPI_Allgather(&here, sizeof here, MPI_BYTE, all.data(), sizeof here, MPI_BYTE, MPI_COMM_WORLD));
+  std::vector<PeerProcess> found;
+  for (int other = 0; other < num_ranks; ++other) {
+    const Place& place = all[static_cast<size_t>(other)];
+    if (other != rank && here.space[0] != '\0' && place.space == here.space)
+      found.emplace_back(other - 1, static_cast<pid_t>(place.id));
+  }
+  return found;
+}
+
+// The guard outlives this call, and ends with the process.
+void MpiSession::State::end_without_mpi(int exit_code, double limit_s) {
+  static const Guard* const last = new Guard(limit_s, exit_code);
+  static_cast<void>(last);
 }
 
 MpiSession::MpiSession(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -142,9 +241,16 @@ int MpiSession::rank() const { return state_->rank; }
 int MpiSession::num_ranks() const { return state_->num_ranks; }
 ControlEndpoint& MpiSession::control() { return *state_->control; }
 ProgressSource& MpiSession::control_progress() { return *state_->control; }
+ProgressSource* MpiSession::liveness() { return state_->liveness.get(); }
+void MpiSession::set_on_lost(std::function<void(int32_t, const std::string&)> on_lost) {
+  if (state_->liveness) state_->liveness->set_on_lost(std::move(on_lost));
+}
 std::unique_ptr<Transport> MpiSession::make_transport() {
   if (state_->rank == 0) return nullptr;
-  return std::make_unique<MpiTransport>(state_->data_comm);
+  MpiTransport::OnFailure on_failure;
+  if (state_->options.recover && state_->liveness)
+    on_failure = [&s = *state_](int32_t node, const std::string& what) { s.liveness->on_failure(node, what); };
+  return std::make_unique<MpiTransport>(state_->data_comms, size_t{1} << 30, std::move(on_failure));
 }
 
 void MpiSession::finish(bool clean, int exit_code, double limit_s) {
@@ -152,12 +258,22 @@ void MpiSession::finish(bool clean, int exit_code, double limit_s) {
   if (s.finished) return;
   s.finished = true;
   const int code = exit_code != 0 ? exit_code : kPeerLost;
+  // A node whose copies for others are still under way has ended well, too.
+  if (s.options.recover && s.rank > 0 && !clean) return s.end_without_mpi(exit_code, limit_s);
+  if (s.options.recover && s.control->has_lost() && clean) {
+    if (s.rank > 0 || s.liveness->all_lost_are_gone()) return s.end_without_mpi(exit_code, limit_s);
+    const Guard guard(kAbortLimitS, exit_code);
+    DTORCH_MPI(MPI_Abort(MPI_COMM_WORLD, exit_code));
+    return;
+  }
   if (!clean) {
     const Guard guard(kAbortLimitS, code);
     DTORCH_MPI(MPI_Abort(MPI_COMM_WORLD, code));
     return;
   }
-  const Guard guard(limit_s, code);
+  // With recovery, others may have ended without this.
+  const Guard guard(limit_s, s.options.recover ? exit_code : code);
+  s.liveness.reset();
   s.control.reset();
   // Freeing them would be one more collective; MPI_Finalize does it.
   DTORCH_MPI(MPI_Finalize());

@@ -1,8 +1,10 @@
-// MPI's life in one process: start-up, the two communicators, the end. Includes no header of MPI. The thread that calls
+// MPI's life in one process: start-up, the communicators, the end. Includes no header of MPI. The thread that calls
 // start() also calls finish(); between the two only the comm thread calls MPI (D7).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "runtime/comm/comm_thread.h"
 #include "runtime/comm/endpoint.h"
@@ -10,15 +12,28 @@
 
 namespace dtorch {
 
-// True under mpirun or srun with more than one rank. Reads the environment only.
+// True under mpirun or srun with more than one rank. Reads the environment only, as the next ones do.
 bool launched_with_mpi();
+// Ranks that the launcher says it started; 0 when it says nothing.
+int64_t ranks_asked_for();
+// Rank 0, as the launcher tells it, or alone: the one that prints what goes wrong before MPI is up.
+bool is_first_rank();
+// Throws RuntimeFault, in one sentence, when the launcher can't have told MPI of the other ranks; MPI_Init would end
+// the process then, with many.
+void check_launcher();
+
+struct MpiOptions {
+  // The job goes on when a node is lost: mpirun must have been told to let it (--enable-recovery).
+  bool recover = false;
+  double silence_s = 0;  // a node that is silent for so long is lost; 0: nobody watches
+};
 
 class MpiSession {
  public:
   // Initialises MPI. Rank 0 is the controller, ranks 1 .. N-1 are nodes 0 .. N-2. Throws RuntimeFault, in one sentence,
-  // when the world has one rank (a launcher that doesn't speak this MPI's language) or MPI lacks what is needed. Once a
-  // process.
-  static std::unique_ptr<MpiSession> start(int* argc, char*** argv);
+  // when the world has one rank (a launcher that doesn't speak this MPI's language), or MPI or its launcher lacks what
+  // is needed. `options` are rank 0's, on all. Once a process.
+  static std::unique_ptr<MpiSession> start(int* argc, char*** argv, MpiOptions options = {});
   // Ends by force when finish() wasn't called.
   ~MpiSession();
 
@@ -30,13 +45,19 @@ class MpiSession {
   ControlEndpoint& control();
   // To be driven by the comm thread.
   ProgressSource& control_progress();
+  // The same, when the others are watched (liveness.h), else null.
+  ProgressSource* liveness();
+  // Before the comm thread runs; called on it, as Liveness's.
+  void set_on_lost(std::function<void(int32_t address, const std::string& cause)> on_lost);
   // Null on rank 0, which has no part in the data plane.
   std::unique_ptr<Transport> make_transport();
 
   // Ends MPI; the comm thread has ended before and its transport is gone. clean: finalises, for which all ranks must
   // come here within `limit_s` of each other; else, or when the time is over, the job is ended by MPI_Abort or, should
   // that hang too, this process by _exit, with `exit_code` (78, peer lost, where it was 0). Returns only after a clean
-  // end.
+  // end, and where the job may go on without this node, or has lost one: then MPI isn't finalised, which would wait for
+  // that one, and nobody waits for anybody; this process is ended by _exit when it hasn't within `limit_s`. Rank 0 ends
+  // lost nodes that may still be there by MPI_Abort, with `exit_code` itself.
   void finish(bool clean, int exit_code, double limit_s = 5);
 
  private:

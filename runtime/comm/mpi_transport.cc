@@ -1,14 +1,28 @@
 #include "runtime/comm/mpi_transport.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "runtime/comm/mpi_error.h"
 #include "runtime/comm/mpi_requests.h"
 
 namespace dtorch {
+namespace {
 
-MpiTransport::MpiTransport(MPI_Comm comm, size_t chunk_bytes) : comm_(comm), chunk_bytes_(chunk_bytes) {
+constexpr auto kTidyEvery = std::chrono::milliseconds(10);
+// What other nodes sent before they heard of the new epoch comes within this time; after it, MPI keeps it.
+constexpr auto kDrainFor = std::chrono::seconds(30);
+// Epochs whose messages are drained; of a circle of communicators this leaves some for nodes that are ahead.
+constexpr uint32_t kDrainedEpochs = 3;
+
+}  // namespace
+
+MpiTransport::MpiTransport(std::vector<MPI_Comm> comms, size_t chunk_bytes, OnFailure on_failure)
+    : comms_(std::move(comms)), on_failure_(std::move(on_failure)), chunk_bytes_(chunk_bytes) {
+  DTORCH_CHECK(!comms_.empty(), "no communicator");
+  comm_ = comms_[epoch_ % comms_.size()];
   DTORCH_CHECK(chunk_bytes >= 1 && chunk_bytes <= size_t{1} << 30, "chunk_bytes is " + std::to_string(chunk_bytes));
   int rank = 0;
   int num_ranks = 0;
@@ -20,17 +34,76 @@ MpiTransport::MpiTransport(MPI_Comm comm, size_t chunk_bytes) : comm_(comm), chu
 
 MpiTransport::~MpiTransport() {
   for (Entry& entry : entries_) {
-    if (!entry.in_use) continue;
-    for (Chunk& chunk : entry.chunks) {
-      if (entry.is_receive)
-        withdraw_request(chunk.request);
-      else
-        abandon_request(chunk.request);
-    }
+    if (entry.in_use) withdraw(entry);
   }
 }
 
-Transport::Request MpiTransport::allocate(int32_t peer, uint32_t tag, bool is_receive, size_t size) {
+void MpiTransport::withdraw(Entry& entry) {
+  for (Chunk& chunk : entry.chunks) {
+    if (entry.is_receive)
+      withdraw_request(chunk.request);
+    else
+      abandon_request(chunk.request);
+  }
+}
+
+void MpiTransport::release(Entry& entry) {
+  entry.in_use = false;
+  entry.owner.reset();
+  ++entry.generation;
+  free_.push_back(static_cast<uint32_t>(&entry - entries_.data()));
+}
+
+void MpiTransport::begin_epoch(uint32_t epoch) {
+  for (Entry& entry : entries_) {
+    if (!entry.in_use) continue;
+    if (entry.owner == nullptr) {
+      withdraw(entry);
+    } else {
+      for (Chunk& chunk : entry.chunks) {
+        if (entry.is_receive)
+          abandoned_.add_receive(chunk.request, entry.owner);
+        else
+          abandoned_.add(chunk.request, entry.owner);
+      }
+    }
+    release(entry);
+  }
+  epoch_ = epoch;
+  comm_ = comms_[epoch_ % comms_.size()];
+  next_tidy_ = std::chrono::steady_clock::now();
+  drained_until_ = next_tidy_ + kDrainFor;
+}
+
+void MpiTransport::tidy() {
+  if (drained_until_ == std::chrono::steady_clock::time_point{}) return;  // no epoch has ended
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_tidy_) return;
+  next_tidy_ = now + kTidyEvery;
+  abandoned_.test();
+  if (now > drained_until_) return;
+  for (uint32_t back = 1; back <= kDrainedEpochs && back < epoch_ && back < comms_.size(); ++back) drain(epoch_ - back);
+}
+
+void MpiTransport::drain(uint32_t epoch) {
+  MPI_Comm comm = comms_[epoch % comms_.size()];
+  while (true) {
+    int there = 0;
+    MPI_Status status;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &there, &status) != MPI_SUCCESS || !there) return;
+    // The circle has come round for a node that is ahead.
+    if (static_cast<uint32_t>(status.MPI_TAG) >> kEpochShift << kEpochShift != epoch_bits(epoch)) return;
+    int count = 0;
+    DTORCH_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+    const std::shared_ptr<std::byte[]> dropped(new (std::nothrow) std::byte[static_cast<size_t>(count)]);
+    if (dropped == nullptr) return;  // it stays where it is
+    MPI_Request request = MPI_REQUEST_NULL;
+    DTORCH_MPI(MPI_Irecv(dropped.get(), count, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm, &request));
+    abandoned_.add(request, dropped);
+  }
+}
+
+Transport::Request MpiTransport::allocate(int32_t peer, uint32_t tag, bool is_receive, size_t size, Owner owner) {
   DTORCH_CHECK(peer >= 0 && peer < num_nodes_ && peer != node_, "node " + std::to_string(peer));
   DTORCH_CHECK(tag < kMaxTag, "tag " + std::to_string(tag));
   if (free_.empty()) {
@@ -44,6 +117,8 @@ Transport::Request MpiTransport::allocate(int32_t peer, uint32_t tag, bool is_re
   entry.is_receive = is_receive;
   entry.peer = peer;
   entry.tag = tag;
+  entry.is_dead = false;
+  entry.owner = std::move(owner);
   entry.num_done = 0;
   entry.chunks.clear();
   // An empty message is one message.
@@ -62,11 +137,16 @@ MpiTransport::Entry& MpiTransport::entry_of(Request request) {
   return entries_[index];
 }
 
-Transport::Request MpiTransport::send(int32_t to, uint32_t tag, std::span<const std::byte> buffer) {
-  const Request request = allocate(to, tag, false, buffer.size());
+Transport::Request MpiTransport::send(int32_t to, uint32_t tag, std::span<const std::byte> buffer, Owner owner) {
+  const Request request = allocate(to, tag, false, buffer.size(), std::move(owner));
   const std::byte* at = buffer.data();
   for (Chunk& chunk : entry_of(request).chunks) {
-    DTORCH_MPI(MPI_Isend(at, chunk.count, MPI_BYTE, to + 1, static_cast<int>(tag), comm_, &chunk.request));
+    const int code = MPI_Isend(at, chunk.count, MPI_BYTE, to + 1, static_cast<int>(tag), comm_, &chunk.request);
+    if (code != MPI_SUCCESS && on_failure_) {
+      give_up(entry_of(request), code);
+      break;
+    }
+    check_mpi(code, "MPI_Isend(");
     at += chunk.count;
   }
   messages_.fetch_add(1, std::memory_order_relaxed);
@@ -74,24 +154,39 @@ Transport::Request MpiTransport::send(int32_t to, uint32_t tag, std::span<const 
   return request;
 }
 
-Transport::Request MpiTransport::receive(int32_t from, uint32_t tag, std::span<std::byte> buffer) {
-  const Request request = allocate(from, tag, true, buffer.size());
+Transport::Request MpiTransport::receive(int32_t from, uint32_t tag, std::span<std::byte> buffer, Owner owner) {
+  const Request request = allocate(from, tag, true, buffer.size(), std::move(owner));
   std::byte* at = buffer.data();
   for (Chunk& chunk : entry_of(request).chunks) {
-    DTORCH_MPI(MPI_Irecv(at, chunk.count, MPI_BYTE, from + 1, static_cast<int>(tag), comm_, &chunk.request));
+    const int code = MPI_Irecv(at, chunk.count, MPI_BYTE, from + 1, static_cast<int>(tag), comm_, &chunk.request);
+    if (code != MPI_SUCCESS && on_failure_) {
+      give_up(entry_of(request), code);
+      break;
+    }
+    check_mpi(code, "MPI_Irecv(");
     at += chunk.count;
   }
   return request;
 }
 
+void MpiTransport::give_up(Entry& entry, int code) {
+  entry.is_dead = true;
+  on_failure_(entry.peer, mpi_error_text(code));
+}
+
 bool MpiTransport::test(Request request) {
   Entry& entry = entry_of(request);
+  if (entry.is_dead) return false;
   while (entry.num_done < entry.chunks.size()) {
     Chunk& chunk = entry.chunks[entry.num_done];
     int done = 0;
     MPI_Status status;
     const int code = MPI_Test(&chunk.request, &done, &status);
     if (code == MPI_SUCCESS && !done) return false;
+    if (code != MPI_SUCCESS && on_failure_) {
+      give_up(entry, code);
+      return false;
+    }
     int count = chunk.count;
     std::string problem;
     if (code != MPI_SUCCESS)
@@ -109,9 +204,7 @@ bool MpiTransport::test(Request request) {
     ++entry.num_done;
   }
   ++completed_;
-  entry.in_use = false;
-  ++entry.generation;
-  free_.push_back(static_cast<uint32_t>(request & 0xffffffffU));
+  release(entry);
   return true;
 }
 

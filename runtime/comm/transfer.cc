@@ -50,12 +50,13 @@ Memory allocate(int64_t bytes) { return std::make_unique_for_overwrite<std::byte
 
 uint32_t transfer_tag(uint32_t epoch, uint64_t number, size_t stage) {
   static_assert(Transport::kMaxTag == uint32_t{1} << 30 && kMaxStages == 16);
-  return (epoch & 0x3f) << 24 | static_cast<uint32_t>(number & 0xfffff) << 4 | static_cast<uint32_t>(stage);
+  return Transport::epoch_bits(epoch) | static_cast<uint32_t>(number & 0xfffff) << 4 | static_cast<uint32_t>(stage);
 }
 
 struct Transfer::State {
   enum class Phase { kStart, kWaitForSources, kReceive, kSend };
   struct Outgoing {
+    int32_t node = 0;
     TransferMessage message;
     Transport::Request request = 0;
   };
@@ -73,7 +74,10 @@ struct Transfer::State {
   void post_sends(Transport& transport, uint32_t tag);
   bool receives_arrived(Transport& transport);
   bool sends_done(Transport& transport);
-  void build_all();
+  void begin_times();
+  void end_times(Transfer& transfer);
+  void build_all(Transfer& transfer);
+  void charge_shared(Transfer& transfer);
   const std::string& error_of(const NodePlan::Destination& destination) const;
   NativeTensor build(const NodePlan::Destination& destination) const;
   void fold_piece(const NodePlan::LocalPiece& piece, const NativeTensor& result) const;
@@ -92,6 +96,7 @@ struct Transfer::State {
   std::map<int64_t, std::string> errors;
   std::map<int32_t, Incoming> incoming;  // by node
   std::vector<Outgoing> outgoing;        // of all stages
+  std::optional<StageTimes> times;       // of the current stage, when somebody wants them
 };
 
 void Transfer::State::post_receives(Transport& transport, uint32_t tag) {
@@ -100,13 +105,14 @@ void Transfer::State::post_receives(Transport& transport, uint32_t tag) {
   for (const auto& [node, bytes] : stage().receive_bytes) {
     Incoming& from = incoming[node];
     from.message = TransferMessage(bytes);
-    from.request = transport.receive(node, tag, from.message.bytes());
+    from.request = transport.receive(node, tag, from.message.bytes(), from.message.owner());
   }
 }
 
 void Transfer::State::post_sends(Transport& transport, uint32_t tag) {
   for (const auto& [node, parts] : stage().sends) {
     Outgoing& to = outgoing.emplace_back();
+    to.node = node;
     to.message = TransferMessage(stage().send_bytes.at(node));
     const auto failed = std::find_if(parts.begin(), parts.end(),
                                      [&](const auto& part) { return !error_of_source(part.source).empty(); });
@@ -114,7 +120,8 @@ void Transfer::State::post_sends(Transport& transport, uint32_t tag) {
       to.message.poison(error_of_source(failed->source));
     else
       to.message.pack(parts, values);
-    to.request = transport.send(node, tag, to.message.bytes());
+    if (times) times->note_sent(node, stage().send_bytes.at(node));
+    to.request = transport.send(node, tag, to.message.bytes(), to.message.owner());
   }
 }
 
@@ -124,7 +131,9 @@ bool Transfer::State::receives_arrived(Transport& transport) {
     if (from.arrived) continue;
     from.arrived = transport.test(from.request);
     all &= from.arrived;
-    if (from.arrived) from.error = from.message.poison_text().value_or("");
+    if (!from.arrived) continue;
+    from.error = from.message.poison_text().value_or("");
+    if (times) times->note_received(node, stage().receive_bytes.at(node));
   }
   return all;
 }
@@ -147,7 +156,18 @@ const std::string& Transfer::State::error_of(const NodePlan::Destination& destin
   return none;
 }
 
-void Transfer::State::build_all() {
+void Transfer::State::begin_times() {
+  times.emplace();
+  times->stage = stage_index;
+}
+
+void Transfer::State::end_times(Transfer& transfer) {
+  times->end();
+  transfer.on_stage(*times);
+  times.reset();
+}
+
+void Transfer::State::build_all(Transfer& transfer) {
   std::map<int64_t, NativeTensor> new_values;
   std::map<int64_t, std::string> new_errors;
   for (const NodePlan::Destination& destination : stage().destinations) {
@@ -161,6 +181,7 @@ void Transfer::State::build_all() {
       } catch (const std::bad_alloc&) {
         error = "out of memory in a redistribution";
       }
+      if (!error.empty()) transfer.failed(destination.device, error);
     }
     if (!error.empty()) new_errors[destination.device] = std::move(error);
   }
@@ -170,14 +191,29 @@ void Transfer::State::build_all() {
   receives_posted = false;
 }
 
+// Values share a storage by being copies of one handle.
+void Transfer::State::charge_shared(Transfer& transfer) {
+  for (auto first = values.begin(); first != values.end(); ++first) {
+    std::vector<NativeTensor*> others;
+    for (auto next = std::next(first); next != values.end(); ++next) {
+      if (first->second && next->second.impl() == first->second.impl()) others.push_back(&next->second);
+    }
+    if (others.empty()) continue;
+    for (NativeTensor* other : others) other->reset();
+    if (first->second.is_sole_owner()) transfer.charge(first->first, first->second);
+    for (NativeTensor* other : others) *other = first->second;
+  }
+}
+
 NativeTensor Transfer::State::build(const NodePlan::Destination& destination) const {
   const Stage& what = stage().stage;
   const std::span pieces = std::span(stage().pieces).subspan(destination.first_piece, destination.num_pieces);
-  // Values never change (D1), so a part that stays as it is isn't copied.
+  // Values never change (D1), so a part that stays as it is isn't copied. Strides are as after a message, so that it
+  // doesn't matter which node holds a device.
   if (pieces.size() == 1 && pieces[0].parts.size() == 1 && pieces[0].parts[0].node == NodePlan::kHere &&
       what.divisor == 1 && is_whole(pieces[0].local_box, destination.local_shape)) {
     const NativeTensor& source = values.at(pieces[0].sources[0]);
-    if (is_whole(pieces[0].parts[0].source_box, source.local_shape())) return source;
+    if (is_whole(pieces[0].parts[0].source_box, source.local_shape())) return source.contiguous();
   }
   NativeTensor result = NativeTensor::empty(destination.local_shape, what.to->dtype);
   for (const NodePlan::LocalPiece& piece : pieces) {
@@ -245,8 +281,13 @@ bool Transfer::poll(Transport& transport) {
         continue;
       }
       std::string error = source_error(device);
-      state.errors[device] = error.empty() ? "device " + std::to_string(device) + " has no value" : std::move(error);
+      if (error.empty()) {
+        error = "device " + std::to_string(device) + " has no value";
+        failed(device, error);
+      }
+      state.errors[device] = std::move(error);
     }
+    if (wants_times()) state.begin_times();
     state.post_receives(transport, tag());
     state.post_sends(transport, tag());
     state.phase = State::Phase::kReceive;
@@ -256,12 +297,15 @@ bool Transfer::poll(Transport& transport) {
       state.sends_done(transport);
       return false;
     }
-    state.build_all();
+    state.build_all(*this);
+    if (state.times) state.end_times(*this);
     if (++state.stage_index < plan_->stages.size()) {
+      if (wants_times()) state.begin_times();
       state.post_receives(transport, tag());
       state.post_sends(transport, tag());
       continue;
     }
+    state.charge_shared(*this);
     for (int64_t device : plan_->local_destinations) {
       const auto value = state.values.find(device);
       deliver(device, value == state.values.end() ? NativeTensor() : std::move(value->second),
@@ -271,6 +315,26 @@ bool Transfer::poll(Transport& transport) {
     state.phase = State::Phase::kSend;
   }
   return state.sends_done(transport);
+}
+
+std::optional<TransferStatus> Transfer::status() const {
+  TransferStatus status{.number = number_};
+  switch (state_->phase) {
+    case State::Phase::kStart:
+    case State::Phase::kWaitForSources:
+      break;
+    case State::Phase::kReceive:
+      status.phase = TransferPhase::kReceives;
+      for (const auto& [node, from] : state_->incoming) {
+        if (!from.arrived) status.waits_for.push_back(node);
+      }
+      break;
+    case State::Phase::kSend:
+      status.phase = TransferPhase::kSends;
+      for (const State::Outgoing& to : state_->outgoing) status.waits_for.push_back(to.node);
+      break;
+  }
+  return status;
 }
 
 }  // namespace dtorch

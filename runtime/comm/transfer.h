@@ -15,6 +15,7 @@
 #include "mesh/redistribute_plan.h"
 #include "ops/def/native_tensor.h"
 #include "runtime/comm/comm_thread.h"
+#include "runtime/comm/stage_times.h"
 
 namespace dtorch {
 
@@ -82,6 +83,8 @@ class Transfer : public CommTask {
   Transfer(std::shared_ptr<const NodePlan> plan, uint32_t epoch, uint64_t number);
   ~Transfer() override;
   bool poll(Transport& transport) final;
+  // Without the place, and without the devices that sources are awaited from.
+  std::optional<TransferStatus> status() const override;
 
  protected:
   // True when every local source tensor has been computed (or has failed).
@@ -93,6 +96,21 @@ class Transfer : public CommTask {
   // failed; the message of the other nodes carried the flag and its text). A poisoned node still joins, so that nobody
   // hangs. The value may share its storage with a source.
   virtual void deliver(int64_t device, NativeTensor value, const std::string& error) = 0;
+  // A failure that begins here (memory that is short, a source without a value), told once, before it is delivered or
+  // goes to other nodes as poison. What a source failed of has been told by whoever computed it.
+  virtual void failed(int64_t device, const std::string& error) {
+    static_cast<void>(device);
+    static_cast<void>(error);
+  }
+  // Of a result that several local destinations get as one storage and that nobody else has: it counts as this
+  // device's, the first of them. Before it is delivered.
+  virtual void charge(int64_t device, const NativeTensor& value) {
+    static_cast<void>(device);
+    static_cast<void>(value);
+  }
+  // For a timeline. Asked before each stage; told after it.
+  virtual bool wants_times() const { return false; }
+  virtual void on_stage(const StageTimes& times) { static_cast<void>(times); }
 
  private:
   struct State;

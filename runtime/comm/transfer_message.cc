@@ -21,7 +21,12 @@ struct TransferMessage::Header {
 
 TransferMessage::TransferMessage(size_t body_bytes) : size_(kHeaderBytes + std::max(body_bytes, kMinBody)) {
   static_assert(sizeof(Header) == kHeaderBytes && kHeaderBytes % kPartAlignment == 0);
-  memory_ = std::make_unique_for_overwrite<std::byte[]>(size_);
+  try {
+    memory_ = std::make_shared_for_overwrite<std::byte[]>(size_);
+  } catch (const std::bad_alloc&) {
+    // Both ends count on it, so this is the end of the job.
+    throw RuntimeFault("out of memory: " + std::to_string(size_) + " bytes for a message between nodes");
+  }
 }
 
 void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts,
@@ -38,6 +43,13 @@ void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts,
     end = part.offset + static_cast<size_t>(part.source_box.num_elements() * size_of(source.dtype()));
   }
   std::memset(body + end, 0, size_ - kHeaderBytes - end);
+}
+
+void TransferMessage::pack(std::span<const int64_t> numbers) {
+  const Header header;
+  std::memset(memory_.get(), 0, size_);
+  std::memcpy(memory_.get(), &header, sizeof(header));
+  std::memcpy(memory_.get() + kHeaderBytes, numbers.data(), numbers.size_bytes());
 }
 
 void TransferMessage::poison(const std::string& text) {

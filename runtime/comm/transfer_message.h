@@ -24,9 +24,12 @@ class TransferMessage {
   explicit TransferMessage(size_t body_bytes);
 
   std::span<std::byte> bytes() { return {memory_.get(), size_}; }
+  // What a request of the transport keeps alive.
+  std::shared_ptr<const void> owner() const { return memory_; }
   const std::byte* body() const { return memory_.get() + kHeaderBytes; }
 
   void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources);
+  void pack(std::span<const int64_t> numbers);
   // Cuts the text where the message ends.
   void poison(const std::string& text);
   // Of a message that has arrived: the text of the poison (never empty), or nothing. Throws RuntimeFault when it isn't
@@ -36,7 +39,7 @@ class TransferMessage {
  private:
   static constexpr size_t kHeaderBytes = 64;
   struct Header;
-  std::unique_ptr<std::byte[]> memory_;
+  std::shared_ptr<std::byte[]> memory_;
   size_t size_ = 0;
 };
 

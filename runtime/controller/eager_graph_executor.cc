@@ -1,5 +1,7 @@
 #include "runtime/controller/eager_graph_executor.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 namespace dtorch {
@@ -8,19 +10,23 @@ namespace {
 
 // A piece isn't longer than this in operands either, so that a stream of releases is sent now and then.
 constexpr size_t kMaxPieceOperands = 1 << 15;
+constexpr int kSpins = 200;
 
 }  // namespace
 
 EagerGraphExecutor::EagerGraphExecutor(std::shared_ptr<GraphLink> link, Ledger& ledger, Sequencer& sequencer,
-                                       Credits& credits, PassList passes)
+                                       Credits& credits, PassList passes, bool templates, SpanLog* spans)
     : stream_(std::move(link)),
       ledger_(ledger),
       sequencer_(sequencer),
       passes_(std::move(passes)),
-      max_piece_operators_(std::clamp<int64_t>(credits.max_operators() / 4, 1, kMaxSubgraph)),
-      max_piece_bytes_(credits.max_bytes() / 4) {
+      templates_(templates),
+      max_piece_operators_(std::clamp<int64_t>(credits.max_operators() / 4, 1, kMaxPiece)),
+      max_replay_operators_(std::max<int64_t>(credits.max_operators() / 4, 1)),
+      max_piece_bytes_(credits.max_bytes() / 4),
+      loops_(kMaxSubgraph) {
   ledger_.add_stream(stream_);
-  thread_ = std::thread([this] { loop(); });
+  thread_ = std::thread([this, spans] { loop(spans); });
 }
 
 EagerGraphExecutor::~EagerGraphExecutor() {
@@ -35,7 +41,9 @@ void EagerGraphExecutor::close() {
   ledger_.wait_settled(stream_);
 }
 
-void EagerGraphExecutor::loop() {
+void EagerGraphExecutor::loop(SpanLog* spans) {
+  static_cast<void>(pthread_setname_np(pthread_self(), "dtorch-graph"));  // for tools, where it is allowed
+  thread_span_log = spans;
   try {
     take_records();
   } catch (...) {
@@ -46,106 +54,194 @@ void EagerGraphExecutor::loop() {
 }
 
 void EagerGraphExecutor::take_records() {
-  SpscRing<Cell>& ring = stream_.link->ring;
   while (!closed_ && !ledger_.has_failed()) {
-    if (reader_.read(ring)) {
+    if (reader_.read(stream_.link->ring)) {
       take_record();
-      continue;
+    } else {
+      wait_for_records();
     }
-    if (!draft_.graph.empty()) {
-      stream_.wants_wakeup.store(true);  // before the look at what is in flight, so that no wake-up is missed
-      if (idles()) {
-        stream_.wants_wakeup.store(false);
-        send_piece();
-        continue;
-      }
-    }
-    ring.wait_readable();
-    stream_.wants_wakeup.store(false);
   }
+  if (!closed_ || ledger_.has_failed()) return;
+  draft_ = {};
+  draft_.closes_graph = draft_.wants_ack_now = true;
+  send_piece();
+}
+
+void EagerGraphExecutor::wait_for_records() {
+  SpscRing<Cell>& ring = stream_.link->ring;
+  const auto send_if = [&](bool worth) {
+    if (!worth) return false;
+    stream_.wants_wakeup.store(true);  // before the look at what is in flight, so that no wake-up is missed
+    if (!idles()) return false;
+    stream_.wants_wakeup.store(false);
+    if (instance_.active()) {
+      send_replay(instance_.sendable());
+    } else {
+      send_piece();
+    }
+    return true;
+  };
+  if (send_if(!draft_.graph.empty() || worth_sending())) return;
+  for (int i = 0; i < kSpins; ++i) {
+    if (ring.readable() != 0) break;
+    std::this_thread::yield();
+  }
+  // The client pauses: whatever may be sent is worth it.
+  const bool has_unsent = !draft_.graph.empty() || (instance_.active() && instance_.sendable() > instance_.num_sent());
+  if (ring.readable() == 0 && !send_if(has_unsent)) ring.wait_readable(0);
+  stream_.wants_wakeup.store(false);
 }
 
 void EagerGraphExecutor::take_record() {
-  const RecordKind kind = reader_.kind();
-  if (!reader_.releases().empty()) {
-    LogicalGraph& graph = draft_.graph;
-    for (OperandId slot : reader_.releases()) {
-      const bool continues = !graph.operators.empty() && graph.operators.back().spec == kReleaseSpec &&
-                             graph.operators.back().num_inputs < 0xFFFF;
-      if (!continues) {
-        graph.operators.push_back({.spec = kReleaseSpec,
-                                   .first_operand = static_cast<uint32_t>(graph.operands.size()),
-                                   .first_scalar = static_cast<uint32_t>(graph.scalars.size())});
-        graph.source_lines.push_back({});
-      }
-      graph.operands.push_back(slot);
-      ++graph.operators.back().num_inputs;
-    }
-  }
-  bool boundary = kind != RecordKind::kOperator;
-  if (kind == RecordKind::kOperator && reader_.spec() != nullptr) {
-    take_operator(reader_);
-    boundary = stream_.specs.at(reader_.spec()->id).ends_subgraph || ++subgraph_operators_ >= kMaxSubgraph;
-  } else if (IntrusivePtr<RecordPayload> payload = reader_.take_payload(); payload && payload->read) {
-    draft_.barriers.push_back(payload->read);
-    draft_.wants_ack_now = true;
-  }
-  if (kind == RecordKind::kClose) {
-    closed_ = true;
-    draft_.wants_ack_now = true;
-  }
+  const RecordShape shape = RecordShape::of(reader_);
+  // What nearly every record is when a program repeats itself.
+  const bool is_plain = !shape.has_payload && reader_.kind() == RecordKind::kOperator;
+  if (!is_plain || !instance_.active() || !instance_.match(shape, reader_)) return take_any_record(shape);
   reader_.consume(stream_.link->ring);
-  if (boundary) subgraph_operators_ = 0;
-  if (boundary || draft_.num_operators >= max_piece_operators_ || draft_.num_bytes >= max_piece_bytes_ ||
-      draft_.graph.operands.size() >= kMaxPieceOperands) {
+  if (instance_.complete() || instance_in_parts_) after_match(false);
+}
+
+void EagerGraphExecutor::take_any_record(const RecordShape& shape) {
+  const bool has_content = shape.spec != nullptr || shape.num_releases != 0;
+  const bool flushes = reader_.kind() != RecordKind::kOperator;
+  IntrusivePtr<RecordPayload> payload;
+  if (shape.has_payload) payload = reader_.take_payload();
+  bool replayed = false;
+  if (has_content) {
+    replayed = templates_ && take_replayed(shape);
+    if (!replayed) take_loose(shape, payload && payload->feed.defined());
+  }
+  if (payload) take_payload(*payload);
+  closed_ = reader_.kind() == RecordKind::kClose;
+  reader_.consume(stream_.link->ring);
+
+  const bool boundary =
+      flushes || (!replayed && shape.spec != nullptr && stream_.specs.at(shape.spec->id).ends_subgraph);
+  if (replayed) after_match(flushes);
+  if (instance_.active()) {
+    if (!flushes) return;
+    break_instance();
+  }
+  if (replayed && !flushes) return;
+  const size_t stretch = templates_ && has_content && !replayed ? loops_.add(shape.hash()) : 0;
+  if (boundary || log_.size() >= kMaxSubgraph) {
+    end_subgraph();
+  } else if (stretch != 0) {
+    end_loop(stretch);
+  } else if (draft_is_full()) {
     send_piece();
   }
 }
 
-void EagerGraphExecutor::take_operator(const RecordReader& record) {
+// Reads, host data and barriers travel with the piece that comes next.
+void EagerGraphExecutor::take_payload(RecordPayload& payload) {
+  const OperatorSpec* spec = reader_.spec();
+  DTORCH_CHECK(spec == nullptr || !reader_.scalars().empty(), "a read or feed without its number");
+  if (payload.read) {
+    draft_.wants_ack_now = true;
+    if (spec == nullptr) {
+      draft_.barriers.push_back(payload.read);
+    } else {
+      draft_.reads.push_back({reader_.scalars()[0].bits, payload.read});
+    }
+  }
+  if (!payload.feed.defined()) return;
+  DTORCH_CHECK(spec != nullptr, "a feed without its operator");
+  // Nobody else wants it: what the program doesn't keep is the piece's alone.
+  const HostTensor feed = std::move(payload.feed);
+  draft_.feeds.push_back({reader_.scalars()[0].bits, feed.shared_bytes(), spec->outputs.at(0)->layout.mesh()});
+  draft_.num_bytes += feed.num_bytes();
+}
+
+// --- loose
+// -----------------------------------------------------------------------------------------------------------------------
+
+void EagerGraphExecutor::take_loose(const RecordShape& shape, bool has_feed) {
+  if (shape.spec != nullptr && !stream_.specs.find_or_add(*shape.spec, has_feed).defined_on_nodes)
+    log_has_new_specs_ = true;
+  if (!templates_) log_.clear();  // nobody asks for it
+  log_.append(shape, {reader_.inputs().data(), shape.num_operands()}, reader_.scalars());
+  draft_record(log_.records.back());
+}
+
+void EagerGraphExecutor::draft_record(const RecordStretch::Record& record) {
+  const RecordShape& shape = record.shape;
   LogicalGraph& graph = draft_.graph;
-  const IntrusivePtr<RecordPayload> payload = record.take_payload();
-  const bool has_feed = payload && payload->feed.defined();
-  const SpecInfo& info = stream_.specs.find_or_add(*record.spec(), has_feed);
-  if (info.is_read || has_feed) DTORCH_CHECK(!record.scalars().empty(), "a read or feed without its number");
-  graph.operators.push_back({.spec = record.spec()->id,
+  draft_releases(log_.releases(record));
+  if (shape.spec == nullptr) return;
+  graph.operators.push_back({.spec = shape.spec->id,
                              .first_operand = static_cast<uint32_t>(graph.operands.size()),
                              .first_scalar = static_cast<uint32_t>(graph.scalars.size()),
-                             .num_inputs = static_cast<uint16_t>(record.inputs().size()),
-                             .num_outputs = static_cast<uint16_t>(record.outputs().size()),
-                             .num_scalars = static_cast<uint16_t>(record.scalars().size())});
-  graph.operands.insert(graph.operands.end(), record.inputs().begin(), record.inputs().end());
-  graph.operands.insert(graph.operands.end(), record.outputs().begin(), record.outputs().end());
-  graph.scalars.insert(graph.scalars.end(), record.scalars().begin(), record.scalars().end());
-  graph.source_lines.push_back(record.where());
-  if (payload && payload->read) {
-    draft_.reads.push_back({record.scalars()[0].bits, payload->read});
-    draft_.wants_ack_now = true;
+                             .num_inputs = shape.num_inputs,
+                             .num_outputs = shape.num_outputs,
+                             .num_scalars = shape.num_scalars});
+  const auto append = [](auto& to, auto items) { to.insert(to.end(), items.begin(), items.end()); };
+  append(graph.operands, log_.inputs(record));
+  append(graph.operands, log_.outputs(record));
+  append(graph.scalars, log_.scalars_of(record));
+  graph.source_lines.push_back({shape.file, shape.line});
+  const SpecInfo& info = stream_.specs.at(shape.spec->id);
+  if (info.is_read) return;
+  ++draft_.num_operators;
+  draft_.num_bytes += info.output_bytes;
+}
+
+void EagerGraphExecutor::draft_releases(std::span<const OperandId> slots) {
+  LogicalGraph& graph = draft_.graph;
+  for (OperandId slot : slots) {
+    const bool continues = !graph.operators.empty() && graph.operators.back().spec == kReleaseSpec &&
+                           graph.operators.back().num_inputs < 0xFFFF;
+    if (!continues) {
+      graph.operators.push_back({.spec = kReleaseSpec,
+                                 .first_operand = static_cast<uint32_t>(graph.operands.size()),
+                                 .first_scalar = static_cast<uint32_t>(graph.scalars.size())});
+      graph.source_lines.push_back({});
+    }
+    graph.operands.push_back(slot);
+    ++graph.operators.back().num_inputs;
   }
-  if (has_feed) {
-    draft_.feeds.push_back(
-        {record.scalars()[0].bits, payload->feed.shared_bytes(), info.spec->outputs.at(0)->layout.mesh()});
-    draft_.num_bytes += payload->feed.num_bytes();
-  }
-  if (!info.is_read) {
-    ++draft_.num_operators;
-    draft_.num_bytes += info.output_bytes;
-  }
+}
+
+bool EagerGraphExecutor::draft_is_full() const {
+  return draft_.num_operators >= max_piece_operators_ || draft_.num_bytes >= max_piece_bytes_ ||
+         draft_.graph.operands.size() >= kMaxPieceOperands;
+}
+
+void EagerGraphExecutor::end_subgraph() {
+  send_piece();
+  if (templates_ && log_.size() != 0) follow(subgraph_as_template());
+  clear_log();
+}
+
+void EagerGraphExecutor::clear_log() {
+  log_.clear();
+  log_has_new_specs_ = false;
+  loops_.clear();
 }
 
 void EagerGraphExecutor::finish_draft() {
   for (const auto& pass : passes_) pass->run(draft_.graph, {stream_.specs});
   for (const Operator& op : draft_.graph.operators) {
-    if (op.spec == kReleaseSpec) continue;
+    if (op.is_call() && stream_.specs.at(op.spec).moves_data) ++draft_.num_transfers;
+  }
+  draft_.new_specs = new_specs_of(draft_.graph);
+}
+
+std::vector<OperatorSpec> EagerGraphExecutor::new_specs_of(const LogicalGraph& graph) {
+  std::vector<OperatorSpec> new_specs;
+  for (const Operator& op : graph.operators) {
+    if (!op.is_call()) continue;
     SpecInfo& info = stream_.specs.at(op.spec);
-    if (info.moves_data) ++draft_.num_transfers;
     if (info.defined_on_nodes) continue;
     info.defined_on_nodes = true;
-    draft_.new_specs.push_back(*info.spec);
+    new_specs.push_back(*info.spec);
   }
+  return new_specs;
 }
 
 void EagerGraphExecutor::send_piece() {
+  TraceSpan span("send a piece");
+  span.set_number(draft_.num_operators);
   finish_draft();
   PieceDraft draft = std::move(draft_);
   draft_ = {};

@@ -70,20 +70,34 @@ void check_hellos_agree(const std::vector<Hello>& hellos, uint64_t registry_hash
 }
 
 DeviceBinding bind_devices(const RuntimeOptions& options, int32_t num_nodes) {
-  return block_binding(options.devices > 0 ? options.devices : num_nodes, num_nodes);
+  const int32_t num_working = num_nodes - options.spares;
+  if (num_working < 1)
+    throw UserError("--spares " + std::to_string(options.spares) + " leaves none of " + std::to_string(num_nodes) +
+                    " nodes to work");
+  DeviceBinding binding = block_binding(options.devices > 0 ? options.devices : num_working, num_working);
+  binding.num_nodes = num_nodes;
+  return binding;
 }
 
-Config make_config(const DeviceBinding& binding, const RuntimeOptions& options, uint32_t epoch) {
+Config make_config(const Route& route, const RuntimeOptions& options) {
   Config config;
-  config.epoch = epoch;
-  config.node_of_device = binding.node_of_device;
-  config.slot_of_device = binding.slot_of_device;
-  config.num_nodes = binding.num_nodes;
+  config.epoch = route.epoch;
+  config.node_of_device = route.binding.node_of_device;
+  config.slot_of_device = route.binding.slot_of_device;
+  config.num_nodes = route.binding.num_nodes;
+  config.live_nodes = route.tree.nodes();
   config.check_metadata = options.check_metadata;
   config.ordered_reductions = !options.fast_reduce;
   config.threads_per_device = options.threads_per_device;
   config.deadline_s = options.deadline_s;
+  config.fan_out = options.fan_out;
   return config;
+}
+
+std::vector<std::string> node_names(const std::vector<Hello>& hellos) {
+  std::vector<std::string> names;
+  for (const Hello& hello : hellos) names.push_back(name_of_node(hello));
+  return names;
 }
 
 std::string describe_hellos(const std::vector<Hello>& hellos, const DeviceBinding& binding) {

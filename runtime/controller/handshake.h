@@ -8,6 +8,7 @@
 #include "mesh/layout.h"
 #include "runtime/base/options_table.h"
 #include "runtime/comm/endpoint.h"
+#include "runtime/controller/route.h"
 
 namespace dtorch {
 
@@ -19,10 +20,13 @@ std::vector<Hello> collect_hellos(ControlEndpoint& control, int32_t num_nodes,
 // Throws as above. `hellos` isn't empty.
 void check_hellos_agree(const std::vector<Hello>& hellos, uint64_t registry_hash);
 
-// Blocks of devices (block_binding); options.devices 0: one a node.
+// Blocks of devices (block_binding); options.devices 0: one a node. The last options.spares nodes have none. Throws
+// UserError when that leaves no node.
 DeviceBinding bind_devices(const RuntimeOptions& options, int32_t num_nodes);
-Config make_config(const DeviceBinding& binding, const RuntimeOptions& options, uint32_t epoch);
+Config make_config(const Route& route, const RuntimeOptions& options);
 
+// "node 0 (host, process 7)", in the order of the nodes.
+std::vector<std::string> node_names(const std::vector<Hello>& hellos);
 // One line a node: its host, process, versions, cores and devices.
 std::string describe_hellos(const std::vector<Hello>& hellos, const DeviceBinding& binding);
 

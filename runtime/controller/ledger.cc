@@ -1,14 +1,25 @@
 #include "runtime/controller/ledger.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "runtime/controller/read_checks.h"
 
 namespace dtorch {
 
-Ledger::Ledger(int32_t num_nodes, Credits& credits)
-    : num_nodes_(num_nodes),
-      credits_(credits),
-      heard_(static_cast<size_t>(num_nodes), Clock::now()),
-      latest_(static_cast<size_t>(num_nodes)) {}
+namespace {
+
+constexpr size_t kLargestInAnError = 8;  // tensors that an error for want of memory shows
+
+}  // namespace
+
+Ledger::Ledger(const Route& route, Credits& credits, ReadChecks* reads)
+    : credits_(credits),
+      checks_(reads),
+      num_nodes_(route.binding.num_nodes),
+      route_(route),
+      heard_(static_cast<size_t>(num_nodes_), Clock::now()),
+      latest_(static_cast<size_t>(num_nodes_)) {}
 
 void Ledger::deliver(const Deliveries& deliveries) {
   for (const Delivery& delivery : deliveries) {
@@ -47,22 +58,40 @@ bool Ledger::enter(std::unique_ptr<LedgerEntry> entry) {
   }
   if (entries_.empty()) first_ = entry->sequence;
   DTORCH_CHECK(entry->sequence == first_ + entries_.size(), "pieces must be entered in order");
-  entry->acknowledged.assign(static_cast<size_t>(num_nodes_), false);
-  entry->acks_missing = num_nodes_;
+  expect_acks(*entry);
   entry->sent_at = Clock::now();
+  if (trace_book_ != nullptr)
+    trace_book_->add(entry->stream->link->id, entry->sequence, entry->calls(), entry->stream->specs);
   for (const LedgerRead& read : entry->reads) {
     const bool is_new = reads_.try_emplace(read.number, WaitingRead{read.state, false}).second;
     DTORCH_CHECK(is_new, "two reads have the number " + std::to_string(read.number));
     num_reads_.fetch_add(1);
     ++totals_.reads;
   }
-  totals_.operators += static_cast<int64_t>(std::count_if(entry->graph.operators.begin(), entry->graph.operators.end(),
-                                                          [](const Operator& op) { return op.spec != kReleaseSpec; }));
+  if (entry->replay != nullptr) {
+    const int64_t operators = entry->replay->sums().operators;
+    totals_.operators += operators;
+    templates_.template_operators += operators;
+    ++templates_.template_replays;
+  } else {
+    totals_.operators += std::count_if(entry->graph.operators.begin(), entry->graph.operators.end(),
+                                       [](const Operator& op) { return op.is_call(); });
+  }
   ++totals_.pieces;
   entry->stream->pieces_in_flight.fetch_add(1);
   entry->stream->unsettled.push_back(entry.get());
   entries_.push_back(std::move(entry));
   return true;
+}
+
+void Ledger::count_template() {
+  std::lock_guard lock(mutex_);
+  ++templates_.templates_defined;
+}
+
+void Ledger::count_template_break() {
+  std::lock_guard lock(mutex_);
+  ++templates_.template_breaks;
 }
 
 void Ledger::wait_settled(GraphStream& stream) {
@@ -79,7 +108,7 @@ void Ledger::check_node(int32_t node) const {
 LedgerEntry& Ledger::in_flight(Sequence sequence, int32_t node, const char* what) {
   const Sequence index = sequence - first_;
   LedgerEntry* entry = sequence >= first_ && index < entries_.size() ? entries_[index].get() : nullptr;
-  if (entry == nullptr || entry->acknowledged[static_cast<size_t>(node)]) {
+  if (entry == nullptr || entry->acknowledged[static_cast<size_t>(route_.tree.branch_of(node))]) {
     throw RuntimeFault("node " + std::to_string(node) + " " + what + " piece " + std::to_string(sequence) +
                        ", which it doesn't hold");
   }
@@ -89,19 +118,26 @@ LedgerEntry& Ledger::in_flight(Sequence sequence, int32_t node, const char* what
 void Ledger::on_heard(int32_t node) {
   std::lock_guard lock(mutex_);
   check_node(node);
-  heard_[static_cast<size_t>(node)] = Clock::now();
+  heard_[static_cast<size_t>(route_.tree.branch_of(node))] = Clock::now();
 }
 
-void Ledger::on_ack(const Ack& ack) {
+void Ledger::on_ack(Ack ack) {
   Deliveries deliveries;
   {
     std::lock_guard lock(mutex_);
-    if (failure_) return;
+    if (failure_ || ack.epoch != route_.epoch) return;
     check_node(ack.node);
-    latest_[static_cast<size_t>(ack.node)] = ack;
-    latest_[static_cast<size_t>(ack.node)].sequences.clear();
-    for (Sequence sequence : ack.sequences)
-      acknowledge(in_flight(sequence, ack.node, "acknowledges"), ack.node, deliveries);
+    const int32_t node = ack.node;
+    const std::vector<Sequence> sequences = std::move(ack.sequences);
+    ack.sequences.clear();
+    Ack& latest = latest_[static_cast<size_t>(node)];
+    // A node of very many devices tells of each only when statistics are wanted.
+    if (ack.device_bytes_in_use.empty()) {
+      ack.device_bytes_in_use = std::move(latest.device_bytes_in_use);
+      ack.device_peak_bytes = std::move(latest.device_peak_bytes);
+    }
+    latest = std::move(ack);
+    for (Sequence sequence : sequences) acknowledge(in_flight(sequence, node, "acknowledges"), node, deliveries);
     while (!entries_.empty() && entries_.front() == nullptr) {
       entries_.pop_front();
       ++first_;
@@ -111,12 +147,18 @@ void Ledger::on_ack(const Ack& ack) {
 }
 
 void Ledger::acknowledge(LedgerEntry& entry, int32_t node, Deliveries& out) {
-  entry.acknowledged[static_cast<size_t>(node)] = true;
+  entry.acknowledged[static_cast<size_t>(route_.tree.branch_of(node))] = true;
   if (--entry.acks_missing > 0) return;
+  if (entry.stream == nullptr) {
+    entries_[entry.sequence - first_].reset();
+    return;
+  }
   GraphStream& stream = *entry.stream;
-  credits_.give_back(entry.num_operators, entry.num_bytes);
-  stream.pieces_in_flight.fetch_sub(1);
-  if (stream.wants_wakeup.load()) stream.link->ring.wake_consumer();
+  if (std::exchange(entry.is_in_flight, false)) {
+    credits_.give_back(entry.num_operators, entry.num_bytes);
+    stream.pieces_in_flight.fetch_sub(1);
+    if (stream.wants_wakeup.load()) stream.link->ring.wake_consumer();
+  }
   while (!stream.unsettled.empty() && stream.unsettled.front()->acks_missing == 0) {
     LedgerEntry& front = *stream.unsettled.front();
     stream.unsettled.pop_front();
@@ -128,6 +170,7 @@ void Ledger::acknowledge(LedgerEntry& entry, int32_t node, Deliveries& out) {
 
 void Ledger::settle(LedgerEntry& entry, Deliveries& out) {
   GraphStream& stream = *entry.stream;
+  entry.replay ? stream.origins.note(*entry.replay) : stream.origins.note(entry.graph);
   std::unordered_map<uint64_t, CausePtr> reached;
   if (!entry.errors.empty() || !stream.taint.empty()) reached = follow_taint(entry);
   for (const LedgerRead& read : entry.reads) {
@@ -142,18 +185,19 @@ std::unordered_map<uint64_t, CausePtr> Ledger::follow_taint(LedgerEntry& entry) 
   std::unordered_map<uint64_t, CausePtr> reached;
   auto& taint = entry.stream->taint;
   for (const auto& [index, cause] : entry.errors) entry.stream->unread.push_back(cause);
-  for (uint32_t i = 0; i < entry.graph.operators.size(); ++i) {
-    const Operator& op = entry.graph.operators[i];
+  const LogicalGraph& graph = entry.calls();
+  for (uint32_t i = 0; i < graph.operators.size(); ++i) {
+    const Operator& op = graph.operators[i];
     CausePtr cause;
     if (auto own = entry.errors.find(i); own != entry.errors.end()) cause = own->second;
-    for (OperandId input : entry.graph.inputs(op)) {
+    for (OperandId input : graph.inputs(op)) {
       auto tainted = taint.find(input & kMaxOperand);
       if (tainted == taint.end()) continue;
       if (cause == nullptr || *tainted->second < *cause) cause = tainted->second;
       if (op.spec == kReleaseSpec || (input & kLastUse) != 0) taint.erase(tainted);
     }
     if (op.spec == kReleaseSpec) continue;
-    for (OperandId output : entry.graph.outputs(op)) {
+    for (OperandId output : graph.outputs(op)) {
       if (cause) {
         taint[output] = cause;
       } else {
@@ -161,9 +205,9 @@ std::unordered_map<uint64_t, CausePtr> Ledger::follow_taint(LedgerEntry& entry) 
       }
     }
     const bool is_read = std::any_of(entry.reads.begin(), entry.reads.end(), [&](const LedgerRead& read) {
-      return op.num_scalars > 0 && read.number == entry.graph.scalars_of(op)[0].bits;
+      return op.num_scalars > 0 && read.number == graph.scalars_of(op)[0].bits;
     });
-    if (cause && is_read) reached[entry.graph.scalars_of(op)[0].bits] = cause;
+    if (cause && is_read) reached[graph.scalars_of(op)[0].bits] = cause;
   }
   return reached;
 }
@@ -178,6 +222,7 @@ void Ledger::finish_read(GraphStream& stream, const LedgerRead& read, const Caus
   } else {
     out.push_back({read.state, nullptr});
   }
+  if (checks_ != nullptr) checks_->deliver(read.number, cause != nullptr);
   reads_.erase(read.number);
   num_reads_.fetch_sub(1);
 }
@@ -203,23 +248,27 @@ void Ledger::refresh_unread(GraphStream& stream, const CausePtr& delivered) {
 
 void Ledger::on_error(const ErrorReport& report) {
   std::lock_guard lock(mutex_);
-  if (failure_) return;
+  if (failure_ || report.epoch != route_.epoch) return;
   check_node(report.node);
   LedgerEntry& entry = in_flight(report.sequence, report.node, "reports an error of");
-  if (report.op_index >= entry.graph.operators.size()) {
+  if (entry.stream == nullptr) return require_known(report);
+  if (checks_ != nullptr) checks_->note_failure(report.sequence, report.op_index);
+  const LogicalGraph& graph = entry.calls();
+  if (report.op_index >= graph.operators.size()) {
     throw RuntimeFault("node " + std::to_string(report.node) + " reports an error of operator " +
-                       std::to_string(report.op_index) + " of a piece of " +
-                       std::to_string(entry.graph.operators.size()));
+                       std::to_string(report.op_index) + " of a piece of " + std::to_string(graph.operators.size()));
   }
-  const SourceLine& where = entry.graph.source_lines[report.op_index];
+  const SourceLine& where = graph.source_lines[report.op_index];
   auto cause = std::make_shared<Cause>();
   cause->sequence = report.sequence;
   cause->op_index = report.op_index;
   cause->device = report.device;
-  std::string text = std::string("[") + entry.stream->specs.op_name(entry.graph.operators[report.op_index].spec) +
+  std::string text = std::string("[") + entry.stream->specs.op_name(graph.operators[report.op_index].spec) +
                      "] failed on node " + std::to_string(report.node) + " device " + std::to_string(report.device) +
                      ": " + report.message;
   if (where.line != 0) text += "; called at " + where.str();
+  if (report.memory)
+    text += "\n" + memory_text(*report.memory, {report.sequence, report.op_index}, kLargestInAnError, {});
   cause->error = std::make_exception_ptr(RuntimeFault(text));
   CausePtr& kept = entry.errors[report.op_index];
   if (kept == nullptr || report.device < kept->device)
@@ -230,19 +279,23 @@ void Ledger::on_read_data(const ReadData& data, const SharedBytes& payload) {
   IntrusivePtr<ReadState> state;
   {
     std::lock_guard lock(mutex_);
-    if (failure_) return;
+    if (failure_ || data.epoch != route_.epoch) return;
     check_node(data.node);
     auto read = reads_.find(data.read);
-    // A read that has failed already isn't kept.
-    if (read == reads_.end()) return;
-    state = read->second.state;
+    if (read != reads_.end()) state = read->second.state;
   }
-  const bool has_bytes = payload != nullptr;
-  state->add_box(data.box, has_bytes ? payload->data() : nullptr, has_bytes ? payload->size() : 0);
+  std::vector<ReadChecks::ReadBox> boxes{{data.box, payload}};
+  if (checks_ != nullptr)
+    boxes = checks_->add_box(data.read, boxes.front(), state ? state->region().num_elements() : 0);
+  // A read that has failed already isn't kept.
+  if (!state) return;
+  for (const auto& [box, packed] : boxes)
+    state->add_box(box, packed ? packed->data() : nullptr, packed ? packed->size() : 0);
   {
     std::lock_guard lock(mutex_);
     auto read = reads_.find(data.read);
     if (read == reads_.end() || !read->second.settled || !state->has_all_data()) return;
+    if (checks_ != nullptr) checks_->deliver(data.read, false);
     reads_.erase(read);
     num_reads_.fetch_sub(1);
   }
@@ -278,40 +331,12 @@ void Ledger::fail_all(std::exception_ptr error) {
   }
   credits_.close();
   deliver(deliveries);
+  if (on_failure_) on_failure_();
 }
 
 std::exception_ptr Ledger::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;
-}
-
-std::string Ledger::describe(const LedgerEntry& entry) const {
-  for (size_t i = 0; i < entry.graph.operators.size(); ++i) {
-    if (entry.graph.operators[i].spec == kReleaseSpec) continue;
-    std::string text = std::string("[") + entry.stream->specs.op_name(entry.graph.operators[i].spec) + "]";
-    if (entry.graph.source_lines[i].line != 0) text += " called at " + entry.graph.source_lines[i].str();
-    return text + ", " + std::to_string(entry.graph.operators.size() - i - 1) + " more after it";
-  }
-  return "piece " + std::to_string(entry.sequence);
-}
-
-Ledger::Silence Ledger::longest_silence(Clock::time_point now) const {
-  std::lock_guard lock(mutex_);
-  Silence longest;
-  std::vector<bool> seen(static_cast<size_t>(num_nodes_), false);
-  for (const auto& entry : entries_) {
-    if (entry == nullptr) continue;
-    for (int32_t node = 0; node < num_nodes_; ++node) {
-      const auto n = static_cast<size_t>(node);
-      if (entry->acknowledged[n] || seen[n]) continue;
-      seen[n] = true;  // the oldest piece that it owes
-      const auto since = now - std::max(heard_[n], entry->sent_at);
-      if (longest.node >= 0 && since <= longest.since) continue;
-      longest = {node, since, describe(*entry)};
-    }
-    if (std::all_of(seen.begin(), seen.end(), [](bool s) { return s; })) break;
-  }
-  return longest;
 }
 
 RuntimeStats Ledger::stats() const {
@@ -327,14 +352,20 @@ RuntimeStats Ledger::stats() const {
   return stats;
 }
 
-void Ledger::add_device_memory(const DeviceBinding& binding, ClientStats& stats) const {
+TemplateStats Ledger::template_stats() const {
+  std::lock_guard lock(mutex_);
+  return templates_;
+}
+
+void Ledger::add_device_memory(ClientStats& stats) const {
+  std::lock_guard lock(mutex_);
+  const DeviceBinding& binding = route_.binding;
   const auto num_devices = static_cast<size_t>(binding.num_devices());
   stats.bytes_in_use_per_device.assign(num_devices, 0);
   stats.peak_bytes_per_device.assign(num_devices, 0);
   std::vector<std::vector<int64_t>> devices(static_cast<size_t>(num_nodes_));  // by node, in the order of their slots
   for (int64_t device = 0; device < binding.num_devices(); ++device)
     devices[static_cast<size_t>(binding.node_of(device))].push_back(device);
-  std::lock_guard lock(mutex_);
   for (size_t node = 0; node < devices.size(); ++node) {
     std::sort(devices[node].begin(), devices[node].end(),
               [&](int64_t a, int64_t b) { return binding.slot_of(a) < binding.slot_of(b); });

@@ -7,47 +7,56 @@
 #include <vector>
 
 #include "runtime/comm/endpoint.h"
-#include "runtime/controller/ledger.h"
+#include "runtime/controller/replay_log.h"
+#include "runtime/controller/route.h"
+#include "runtime/controller/sequencer_draft.h"
 
 namespace dtorch {
 
-// Host bytes that an operator of a piece uses, and the devices that want them.
-struct PieceFeed {
-  uint64_t number = 0;
-  SharedBytes bytes;
-  DeviceMesh mesh;
-};
-
-// What an executor hands over: one piece of its Graph, after the passes.
-struct PieceDraft {
-  LogicalGraph graph;
-  std::vector<OperatorSpec> new_specs;
-  uint32_t num_transfers = 0;  // operators of the piece that move data between devices
-  std::vector<PieceFeed> feeds;
-  std::vector<LedgerRead> reads;
-  std::vector<IntrusivePtr<ReadState>> barriers;
-  bool wants_ack_now = false;
-  int64_t num_operators = 0;  // that need credit
-  int64_t num_bytes = 0;
-};
-
 class Sequencer {
  public:
-  Sequencer(ControlEndpoint& control, Ledger& ledger, Credits& credits, const DeviceBinding& binding, uint32_t epoch)
-      : control_(control), ledger_(ledger), credits_(credits), binding_(binding), epoch_(epoch) {}
-  // Blocks while there is no credit; never on a node. False when everything has failed; the draft's reads have then
-  // failed too.
+  // log: where everything that is sent is kept for a recovery; null: there is none.
+  Sequencer(ControlEndpoint& control, Ledger& ledger, Credits& credits, Route route, ReplayLog* log = nullptr)
+      : control_(control), ledger_(ledger), credits_(credits), log_(log), route_(std::move(route)) {}
+  // Blocks while there is no credit, and while a recovery is under way; never on a node. False when everything has
+  // failed; the draft's reads have then failed too.
   bool submit(GraphStream& stream, PieceDraft draft);
+  // Makes a template known to the nodes. new_specs: that it is the first to use.
+  void define(GraphStream& stream, const Template& added, std::vector<OperatorSpec> new_specs);
+  // To all nodes, between two pieces. Blocks as submit().
+  void send_to_all(Message message);
+
+  // While it lives nothing is submitted: for snapshots and recoveries.
+  class Held {
+   public:
+    explicit Held(Sequencer& sequencer) : of_(sequencer), lock_(sequencer.mutex_) {}
+    const Route& route() const { return of_.route_; }
+    void set_route(Route route) { of_.route_ = std::move(route); }
+    PieceEncoder& encoder() { return of_.encoder_; }
+    Sequence next_sequence() const { return of_.next_sequence_; }
+    // In the epoch of the route.
+    void send_to_all(Message message) { of_.send_down(std::move(message)); }
+    void send_feeds(const std::vector<PieceFeed>& feeds) { of_.send_feeds(feeds); }
+
+   private:
+    Sequencer& of_;
+    std::lock_guard<std::mutex> lock_;
+  };
 
  private:
+  // Under mutex_, as the next four.
   void send_feeds(const std::vector<PieceFeed>& feeds);
+  void send_down(Message message);
+  void cut_if_due();
+  Message encode_piece(const GraphStream& stream, PieceDraft& draft, LedgerEntry& entry);
+  Message encode_replay(const GraphStream& stream, PieceDraft& draft, LedgerEntry& entry);
   ControlEndpoint& control_;
   Ledger& ledger_;
   Credits& credits_;
-  const DeviceBinding& binding_;
-  const uint32_t epoch_;
+  ReplayLog* const log_;
   std::mutex mutex_;
-  PieceEncoder encoder_;  // under mutex_, as all below
+  Route route_;  // under mutex_, as all below
+  PieceEncoder encoder_;
   Sequence next_sequence_ = 1;
   uint64_t next_transfer_ = 1;
 };

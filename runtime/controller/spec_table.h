@@ -14,10 +14,13 @@ struct SpecInfo {
   const char* op_name = "";
   int64_t output_bytes = 0;  // of the logical tensors
   bool is_read = false;
-  bool ends_subgraph = false;     // reads and what the operator says
-  bool moves_data = false;        // draws a transfer number
-  bool has_feed = false;          // from_host: bytes travel beside the piece
-  bool droppable = false;         // pure and without a feed
+  bool ends_subgraph = false;  // reads and what the operator says
+  bool redistributes = false;  // the same elements in another layout
+  bool moves_data = false;     // draws a transfer number
+  bool has_feed = false;       // from_host: bytes travel beside the piece
+  bool droppable = false;      // pure and without a feed
+  // Calls whose outputs have one shape and layout may be fused: the output's metadata; null: never.
+  const TensorMeta* fusable = nullptr;
   bool defined_on_nodes = false;  // a piece that was sent defines it
 };
 
@@ -32,6 +35,10 @@ class SpecTable {
   const SpecInfo& at(uint32_t id) const { return infos_[id]; }
   // Any thread. Of an id that a piece of this Graph uses.
   const char* op_name(uint32_t id) const;
+  const OperatorSpec* spec(uint32_t id) const;  // as op_name; null when unknown
+  // Its results, or its inputs when it has none: "float32 [8] ..., 32 bytes". As op_name; "" for a release.
+  std::string describe_values(uint32_t id) const;
+  std::string describe_output(uint32_t id, size_t output) const;  // "float32 [8] ..."
 
  private:
   SpecInfo& add(const OperatorSpec& spec, bool has_feed);

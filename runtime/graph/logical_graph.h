@@ -37,18 +37,22 @@ struct OperatorSpec {
 
 // Marks an entry of LogicalGraph::operators that only releases operands (its inputs).
 inline constexpr uint32_t kReleaseSpec = 0xFFFFFFFFu;
+// Marks an entry whose outputs are the values of its inputs, one each, storage and all. Passes make these.
+inline constexpr uint32_t kAliasSpec = 0xFFFFFFFEu;
 // Top bit of an input operand: this is the value's last use, its slot is released with it.
 inline constexpr OperandId kLastUse = 0x80000000u;
 inline constexpr OperandId kMaxOperand = 0x7FFFFFFFu;
 
 struct Operator {
-  uint32_t spec = 0;           // OperatorSpec::id or kReleaseSpec
+  uint32_t spec = 0;           // OperatorSpec::id, kReleaseSpec or kAliasSpec
   uint32_t first_operand = 0;  // into LogicalGraph::operands: inputs, then outputs
   uint32_t first_scalar = 0;   // into LogicalGraph::scalars
   uint16_t num_inputs = 0;
   uint16_t num_outputs = 0;
   uint16_t num_scalars = 0;
-  uint16_t flags = 0;  // reserved, 0
+  uint16_t flags = 0;  // kFusedWithNext (fused_runs.h) or 0
+  // Of an operator, so that `spec` has an OperatorSpec.
+  bool is_call() const { return spec < kAliasSpec; }
 };
 static_assert(sizeof(Operator) == 20);
 

@@ -1,15 +1,16 @@
 // The wire form of control messages. Pure functions, any thread.
 //
-//   packed    := kind:u8 has_payload:u8 zero:u8[6] head_bytes:u64 head payload      (pack / unpack, little-endian)
-//   head      := a FlatBuffer of messages.fbs, file identifier "DT" version letter  (version '1'; letter 'a' + kind)
-//   payload   := bytes of one tensor, row-major, without a header                   (kFeed, kReadData)
+//   head      := a FlatBuffer of messages.fbs, file identifier "DT" version letter  (version '2'; letter 'a' + kind)
+//   payload   := bytes of one tensor, row-major, without a header                   (kFeed, kReadData, kSnapshotPart)
 //
-//   piece     := epoch sequence graph first_transfer wants_ack_now definitions calls
+//   piece     := sequence graph first_transfer wants_ack_now wants_statistics closes_graph definitions calls
 //   definitions := mesh* meta* spec*     a mesh is numbered over the life of the encoder, a meta within its piece, a
 //   spec per Graph calls     := call* operand* scalar*  flat arrays. A call is 12 bytes: spec, counts of inputs,
 //   outputs and scalars, flags.
 //                Its operands (inputs, then outputs) and scalars follow those of the call before it, so that they need
 //                no offsets and can't overlap. 4 bytes an operand, 8 a scalar.
+//   template  := a piece without sequence, and its number; operands are names (templates.h)
+//   replay    := flat, without FlatBuffers; see replay_wire.cc
 //
 // A reader trusts nothing. FlatBuffers' verifier checks offsets and sizes; decode_* check what the numbers mean and
 // throw DecodeError. Work and memory of a decode are proportional to the message's length.
@@ -23,7 +24,7 @@ namespace wire {
 
 namespace {
 
-constexpr char kVersion = '1';
+constexpr char kVersion = '2';
 
 const char* name_of_kind(MessageKind kind) {
   switch (kind) {
@@ -47,24 +48,38 @@ const char* name_of_kind(MessageKind kind) {
       return "goodbye";
     case MessageKind::kResetPeak:
       return "reset peak";
+    case MessageKind::kTemplate:
+      return "template";
+    case MessageKind::kReplay:
+      return "replay";
+    case MessageKind::kInspect:
+      return "inspect";
+    case MessageKind::kAnswer:
+      return "answer";
+    case MessageKind::kSnapshot:
+      return "snapshot";
+    case MessageKind::kSnapshotPart:
+      return "snapshot part";
+    case MessageKind::kSnapshotStored:
+      return "snapshot stored";
   }
   return "unknown";
 }
 
-bool is_kind(uint8_t code) {
-  return code >= static_cast<uint8_t>(MessageKind::kHello) && code <= static_cast<uint8_t>(MessageKind::kResetPeak);
-}
-
 // Four letters and the end.
 void make_identifier(MessageKind kind, char* out) {
-  out[0] = 'D';
-  out[1] = 'T';
-  out[2] = kVersion;
-  out[3] = static_cast<char>('a' + static_cast<int>(kind));
+  put_identifier(kind, out);
   out[4] = '\0';
 }
 
 }  // namespace
+
+void put_identifier(MessageKind kind, char* four_letters) {
+  four_letters[0] = 'D';
+  four_letters[1] = 'T';
+  four_letters[2] = kVersion;
+  four_letters[3] = static_cast<char>('a' + static_cast<int>(kind));
+}
 
 void fail(MessageKind kind, const std::string& what) {
   throw DecodeError(std::string("control message '") + name_of_kind(kind) + "' doesn't decode: " + what);
@@ -110,6 +125,11 @@ using flatbuffers::FlatBufferBuilder;
 
 std::string text_of(const flatbuffers::String* text) { return text == nullptr ? std::string() : text->str(); }
 
+Message in_epoch(uint32_t epoch, Message message) {
+  message.epoch = epoch;
+  return message;
+}
+
 int32_t checked_node(const wire::Reader& reader, int32_t node) {
   reader.require(node >= 0, "its node number is negative");
   return node;
@@ -129,6 +149,10 @@ int64_t checked_elements(const Box& box) {
 }
 
 }  // namespace
+
+bool is_message_kind(uint8_t code) {
+  return code >= static_cast<uint8_t>(MessageKind::kHello) && code <= static_cast<uint8_t>(kLastMessageKind);
+}
 
 // --- hello
 // ------------------------------------------------------------------------------------------------------------------------
@@ -155,16 +179,18 @@ Message encode(const Config& fields) {
   FlatBufferBuilder builder(512);
   auto nodes = wire::put(builder, fields.node_of_device);
   auto slots = wire::put(builder, fields.slot_of_device);
-  auto root = wire::CreateConfig(builder, fields.epoch, nodes, slots, fields.num_nodes, fields.check_metadata,
-                                 fields.ordered_reductions, fields.threads_per_device, fields.deadline_s);
-  return wire::seal(builder, root, MessageKind::kConfig);
+  auto live = wire::put(builder, fields.live_nodes);
+  auto root =
+      wire::CreateConfig(builder, nodes, slots, fields.num_nodes, fields.check_metadata, fields.ordered_reductions,
+                         fields.threads_per_device, fields.deadline_s, fields.fan_out, live);
+  return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kConfig));
 }
 
 Config decode_config(const Message& message) {
   const auto& head = wire::verified<wire::Config>(message, MessageKind::kConfig);
   wire::Reader reader(message, MessageKind::kConfig);
   Config fields;
-  fields.epoch = head.epoch();
+  fields.epoch = message.epoch;
   fields.node_of_device = reader.items<int32_t>(head.node_of_device());
   fields.slot_of_device = reader.items<int32_t>(head.slot_of_device());
   fields.num_nodes = head.num_nodes();
@@ -172,7 +198,14 @@ Config decode_config(const Message& message) {
   fields.ordered_reductions = head.ordered_reductions();
   fields.threads_per_device = head.threads_per_device();
   fields.deadline_s = head.deadline_s();
+  fields.fan_out = head.fan_out();
+  fields.live_nodes = reader.items<int32_t>(head.live_nodes());
   reader.require(fields.num_nodes >= 1, "it has no node");
+  for (size_t i = 0; i < fields.live_nodes.size(); ++i) {
+    const int32_t node = fields.live_nodes[i];
+    reader.require(node >= 0 && node < fields.num_nodes && (i == 0 || node > fields.live_nodes[i - 1]),
+                   "its live nodes aren't nodes in order");
+  }
   reader.require(fields.node_of_device.size() == fields.slot_of_device.size(),
                  "it binds devices to nodes and slots unevenly");
   for (int32_t node : fields.node_of_device)
@@ -182,6 +215,7 @@ Config decode_config(const Message& message) {
     reader.require(slot >= 0 && slot < num_devices, "a device is in an unknown slot");
   reader.require(fields.threads_per_device >= 1 && fields.threads_per_device <= 4096,
                  "its threads per device are outside [1, 4096]");
+  reader.require(fields.fan_out >= 1 && fields.fan_out <= 1024, "its fan-out is outside [1, 1024]");
   reader.require(std::isfinite(fields.deadline_s) && fields.deadline_s >= 0, "its deadline is no length of time");
   return fields;
 }
@@ -190,14 +224,18 @@ Config decode_config(const Message& message) {
 // -------------------------------------------------------------------------------------------------------------------------
 Message encode(const Feed& fields, SharedBytes payload) {
   FlatBufferBuilder builder(128);
-  auto root = wire::CreateFeed(builder, fields.epoch, fields.feed, fields.num_uses);
-  return wire::seal(builder, root, MessageKind::kFeed, std::move(payload));
+  auto nodes = wire::put(builder, fields.nodes);
+  auto root = wire::CreateFeed(builder, fields.feed, fields.num_uses, nodes);
+  return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kFeed, std::move(payload)));
 }
 
 Feed decode_feed(const Message& message) {
   const auto& head = wire::verified<wire::Feed>(message, MessageKind::kFeed);
-  if (head.num_uses() == 0) wire::fail(MessageKind::kFeed, "it has no use");
-  return {head.epoch(), head.feed(), head.num_uses()};
+  wire::Reader reader(message, MessageKind::kFeed);
+  reader.require(head.num_uses() != 0, "it has no use");
+  Feed fields{message.epoch, head.feed(), head.num_uses(), reader.items<int32_t>(head.nodes())};
+  for (int32_t node : fields.nodes) checked_node(reader, node);
+  return fields;
 }
 
 // --- ack
@@ -207,16 +245,16 @@ Message encode(const Ack& fields) {
   auto sequences = wire::put(builder, fields.sequences);
   auto in_use = wire::put(builder, fields.device_bytes_in_use);
   auto peaks = wire::put(builder, fields.device_peak_bytes);
-  auto root = wire::CreateAck(builder, fields.epoch, fields.node, sequences, fields.bytes_in_use, fields.peak_bytes,
+  auto root = wire::CreateAck(builder, fields.node, sequences, fields.bytes_in_use, fields.peak_bytes,
                               fields.kernels_run, fields.data_bytes_sent, fields.data_messages_sent, in_use, peaks);
-  return wire::seal(builder, root, MessageKind::kAck);
+  return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kAck));
 }
 
 Ack decode_ack(const Message& message) {
   const auto& head = wire::verified<wire::Ack>(message, MessageKind::kAck);
   wire::Reader reader(message, MessageKind::kAck);
   Ack fields;
-  fields.epoch = head.epoch();
+  fields.epoch = message.epoch;
   fields.node = checked_node(reader, head.node());
   fields.sequences = reader.items<Sequence>(head.sequences());
   fields.bytes_in_use = head.bytes_in_use();
@@ -243,17 +281,22 @@ Ack decode_ack(const Message& message) {
 Message encode(const ErrorReport& fields) {
   FlatBufferBuilder builder(512);
   auto text = builder.CreateString(fields.message);
-  auto root = wire::CreateErrorReport(builder, fields.epoch, fields.node, fields.device, fields.sequence,
-                                      fields.op_index, text);
-  return wire::seal(builder, root, MessageKind::kError);
+  flatbuffers::Offset<wire::DeviceMemory> memory;
+  if (fields.memory) memory = wire::put(builder, *fields.memory);
+  auto root =
+      wire::CreateErrorReport(builder, fields.node, fields.device, fields.sequence, fields.op_index, text, memory);
+  return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kError));
 }
 
 ErrorReport decode_error(const Message& message) {
   const auto& head = wire::verified<wire::ErrorReport>(message, MessageKind::kError);
-  const wire::Reader reader(message, MessageKind::kError);
+  wire::Reader reader(message, MessageKind::kError);
   reader.require(head.device() >= -1, "its device number is negative");
-  return {head.epoch(),           checked_node(reader, head.node()), head.device(), head.sequence(), head.op_index(),
-          text_of(head.message())};
+  ErrorReport report{message.epoch,   checked_node(reader, head.node()),
+                     head.device(),   head.sequence(),
+                     head.op_index(), text_of(head.message())};
+  if (head.memory() != nullptr) report.memory = wire::take_memory(reader, *head.memory());
+  return report;
 }
 
 // --- read data
@@ -262,14 +305,14 @@ Message encode(const ReadData& fields, SharedBytes payload) {
   FlatBufferBuilder builder(256);
   auto offset = wire::put(builder, fields.box.offset);
   auto size = wire::put(builder, fields.box.size);
-  auto root = wire::CreateReadData(builder, fields.epoch, fields.node, fields.read, offset, size);
-  return wire::seal(builder, root, MessageKind::kReadData, std::move(payload));
+  auto root = wire::CreateReadData(builder, fields.node, fields.read, offset, size);
+  return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kReadData, std::move(payload)));
 }
 
 ReadData decode_read_data(const Message& message) {
   const auto& head = wire::verified<wire::ReadData>(message, MessageKind::kReadData);
   wire::Reader reader(message, MessageKind::kReadData);
-  ReadData fields{head.epoch(), checked_node(reader, head.node()), head.read(), {}};
+  ReadData fields{message.epoch, checked_node(reader, head.node()), head.read(), {}};
   fields.box.offset = reader.sizes(head.offset(), "its box's offset");
   fields.box.size = reader.sizes(head.size(), "its box");
   reader.require(fields.box.offset.size() == fields.box.size.size(), "its box's offset and size differ in dims");
@@ -321,47 +364,5 @@ Message encode_reset_peak() {
 }
 
 void decode_reset_peak(const Message& message) { wire::verified<wire::ResetPeak>(message, MessageKind::kResetPeak); }
-
-// --- packed form
-// ------------------------------------------------------------------------------------------------------------------
-namespace {
-
-constexpr size_t kPackedHeader = 16;
-
-SharedBytes copy_bytes(std::span<const std::byte> bytes) {
-  return std::make_shared<const Bytes>(bytes.begin(), bytes.end());
-}
-
-}  // namespace
-
-Bytes pack(const Message& message) {
-  const size_t head_bytes = message.head ? message.head->size() : 0;
-  Bytes bytes(kPackedHeader);
-  bytes.reserve(kPackedHeader + head_bytes + (message.payload ? message.payload->size() : 0));
-  bytes[0] = static_cast<std::byte>(message.kind);
-  bytes[1] = static_cast<std::byte>(message.payload ? 1 : 0);
-  const uint64_t length = head_bytes;
-  std::memcpy(bytes.data() + 8, &length, sizeof length);
-  if (message.head) bytes.insert(bytes.end(), message.head->begin(), message.head->end());
-  if (message.payload) bytes.insert(bytes.end(), message.payload->begin(), message.payload->end());
-  return bytes;
-}
-
-Message unpack(std::span<const std::byte> bytes) {
-  if (bytes.size() < kPackedHeader) throw DecodeError("a packed control message is too short");
-  if (!wire::is_kind(std::to_integer<uint8_t>(bytes[0])))
-    throw DecodeError("a packed control message is of an unknown kind");
-  bool clean = bytes[1] <= std::byte{1};
-  for (size_t i = 2; i < 8; ++i) clean = clean && bytes[i] == std::byte{0};
-  uint64_t head_bytes = 0;
-  std::memcpy(&head_bytes, bytes.data() + 8, sizeof head_bytes);
-  const size_t rest = bytes.size() - kPackedHeader;
-  const bool has_payload = bytes[1] == std::byte{1};
-  if (!clean || head_bytes > rest || (!has_payload && head_bytes != rest))
-    throw DecodeError("a packed control message is damaged");
-  Message message{static_cast<MessageKind>(bytes[0]), copy_bytes(bytes.subspan(kPackedHeader, head_bytes)), nullptr};
-  if (has_payload) message.payload = copy_bytes(bytes.subspan(kPackedHeader + head_bytes));
-  return message;
-}
 
 }  // namespace dtorch

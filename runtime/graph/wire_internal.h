@@ -17,6 +17,9 @@ inline constexpr size_t kMaxHeadBytes = size_t{1} << 30;
 
 [[noreturn]] void fail(MessageKind kind, const std::string& what);
 
+// The four letters that say kind and version.
+void put_identifier(MessageKind kind, char* four_letters);
+
 // Seals the buffer with the kind's identifier and copies it out.
 void seal(flatbuffers::FlatBufferBuilder& builder, flatbuffers::uoffset_t root, Message& message);
 template <class T>
@@ -79,6 +82,10 @@ class Reader {
   MessageKind kind_;
   size_t bytes_left_;
 };
+
+flatbuffers::Offset<DeviceMemory> put(flatbuffers::FlatBufferBuilder& builder, const dtorch::DeviceMemory& memory);
+// Throws DecodeError when a number can't be.
+dtorch::DeviceMemory take_memory(Reader& reader, const DeviceMemory& table);
 
 template <class T>
 flatbuffers::Offset<flatbuffers::Vector<T>> put(flatbuffers::FlatBufferBuilder& builder, const T* items, size_t size) {

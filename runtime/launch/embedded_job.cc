@@ -65,7 +65,7 @@ class EmbeddedJob final : public Job {
   int32_t num_nodes() const override { return fabric_->num_nodes(); }
 
   // Nodes report what fails themselves, by message.
-  void start(std::function<void(std::exception_ptr)>) override {
+  void start(Watchers) override {
     for (int32_t n = 0; n < num_nodes(); ++n) {
       auto node = std::make_shared<LocalNode>(fabric_, n);
       LocalNode* raw = node.get();

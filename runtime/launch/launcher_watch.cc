@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "runtime/launch/result_file.h"
+
 namespace dtorch {
 
 namespace {

@@ -8,9 +8,6 @@
 
 namespace dtorch {
 
-// Exit code of a process that lost the rest of its job.
-inline constexpr int kPeerLost = 78;
-
 class LauncherWatch {
  public:
   // `on_gone` runs on the watch's thread, some seconds after the launcher went away. When this object still lives a

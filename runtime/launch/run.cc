@@ -1,18 +1,25 @@
 #include "runtime/launch/run.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
+#include "io/checkpoint.h"
 #include "io/operators.h"
 #include "ops/operator_list.h"
 #include "runtime/base/log.h"
 #include "runtime/controller/main_controller.h"
 #include "runtime/launch/job.h"
+#include "runtime/launch/metrics.h"
+#include "runtime/launch/metrics_server.h"
+#include "runtime/launch/result_file.h"
 #include "runtime/launch/signals.h"
 
 namespace dtorch {
@@ -24,41 +31,43 @@ using Program = std::function<int(Client&, int, char**)>;
 // For the nodes to say goodbye; with what Job::finish takes, everything ends within 10 s (I10).
 constexpr double kGoodbyeGraceS = 4;
 
-std::string text_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that isn't a std::exception";
-  }
-}
-
 void print_error(const std::string& what) { std::cerr << "error: " + what + "\n" << std::flush; }
 
-// Rank of this process before MPI is up, as launchers tell it; 0 alone.
-bool is_first_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    const char* rank = std::getenv(name);
-    if (rank != nullptr && *rank != '\0') return std::string_view(rank) == "0";
+// A checkpoint that is being written belongs to the program, also to one that has failed: what it holds was good.
+void finish_last_save() {
+  try {
+    checkpoint::wait();
+  } catch (const std::exception& error) {
+    log_error("{}", error.what());  // the program's own failure is the job's
   }
-  return true;
 }
+
+// Gives this thread a log for the timeline, while it lives.
+class TraceThread {
+ public:
+  explicit TraceThread(SpanLog* log) { thread_span_log = log; }
+  ~TraceThread() { thread_span_log = nullptr; }
+  TraceThread(const TraceThread&) = delete;
+  TraceThread& operator=(const TraceThread&) = delete;
+};
 
 // Runs the program as a client of `controller`. Returns its exit code; what goes wrong is thrown, and has failed
 // everything then, so that nothing waits for work that nobody will read.
 int run_program(const std::shared_ptr<MainController>& controller, const RuntimeOptions& options,
                 const Program& program, int argc, char** argv) {
   controller->start();
+  const TraceThread traced(controller->add_trace_track("client"));
   log_debug("{}", controller->describe_nodes());
   Client client(controller);
   client.set_explain(options.explain);
   client.set_check_replicas(options.check_replicas);
   try {
     const int exit_code = program(client, argc, argv);
+    checkpoint::wait();
     client.close();
     return exit_code;
   } catch (...) {
+    finish_last_save();
     controller->fail(std::current_exception());
     throw;
   }
@@ -66,45 +75,99 @@ int run_program(const std::shared_ptr<MainController>& controller, const Runtime
 
 int run_job(Job& job, const RuntimeOptions& options, const Program& program, int argc, char** argv) {
   auto controller = std::make_shared<MainController>(job.control(), job.num_nodes(), options);
-  std::optional<StopSignals> signals;
-  int exit_code = 0;
-  std::string reason = "done";
+  std::optional<JobSignals> signals;
+  std::optional<MetricsServer> metrics;
+  JobResult result;
   try {
-    signals.emplace(*controller);
-    job.start([&controller](std::exception_ptr failure) { controller->fail(std::move(failure)); });
-    exit_code = run_program(controller, options, program, argc, argv);
+    signals.emplace(*controller, options.stop_after_s);
+    if (options.metrics_port >= 0) {
+      metrics.emplace(options.metrics_address, static_cast<uint16_t>(options.metrics_port),
+                      [&controller] { return metrics_text(*controller); });
+      log_info("metrics at {}, port {}", options.metrics_address, metrics->port());
+    }
+    job.start({.on_failure = [&controller](std::exception_ptr failure) { controller->fail(std::move(failure)); },
+               .on_node_lost = [&controller](int32_t node,
+                                             const std::string& cause) { controller->node_lost(node, cause); }});
+    result = result_of_code(run_program(controller, options, program, argc, argv));
   } catch (...) {
     // What failed the job first is the cause; what the program made of it comes after.
-    const std::exception_ptr first = controller->failure();
-    reason = text_of(first ? first : std::current_exception());
-    exit_code = 1;
-    print_error(reason);
+    const std::exception_ptr failure = controller->failure();
+    const std::exception_ptr first = failure ? failure : std::current_exception();
+    result = result_of(first);
+    print_error(result.reason);
+    write_result(options.result, result);  // nodes that end by themselves may end this process before the rest is done
   }
   if (signals) signals->program_ended();
-  bool clean = controller->shutdown(exit_code, reason, kGoodbyeGraceS);
-  if (!clean && exit_code == 0) {
-    exit_code = 1;
-    print_error("not every node ended when it was told to");
+  metrics.reset();
+  bool clean = controller->shutdown(result.code, result.reason.empty() ? "done" : result.reason, kGoodbyeGraceS);
+  if (!clean && result.code == kDone) {
+    result = {kFailed, "failed", "not every node ended when it was told to"};
+    print_error(result.reason);
   }
-  clean = job.finish(clean, exit_code);
-  return clean || exit_code != 0 ? exit_code : 1;
+  // What follows may end the process.
+  write_result(options.result, result);
+  clean = job.finish(clean, result.code);
+  return clean || result.code != kDone ? result.code : kFailed;
 }
 
 // What the table of options has and this version hasn't. Throws UserError.
 void check_available(const RuntimeOptions& options) {
-  if (options.device != "cpu") throw UserError("--device " + options.device + ": this build has cpu devices only");
-  if (!options.trace.empty()) throw UserError("--trace: this version writes no timeline yet");
+  if (options.device == "cuda") throw UserError("--device cuda: this build has cpu devices only");
+  if (options.device == "null" && launched_with_mpi())
+    throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
+  if (options.recover && options.heartbeat_timeout_s == 0)
+    throw UserError("--recover needs a --heartbeat-timeout above 0: nobody would notice that a node is lost");
+  // Its tests ask for what isn't finished yet.
+  if (options.recover && launched_with_mpi() && std::getenv("DTORCH_UNFINISHED") == nullptr)
+    throw UserError(
+        "--recover: not finished under mpirun, a job that has lost a node may hang; dtorch_app supervise starts it "
+        "again");
   if (options.fast_reduce) throw UserError("--fast-reduce: this version has ordered reductions only");
+}
+
+MpiOptions mpi_options(const RuntimeOptions& options) {
+  constexpr double kSilenceS = 5;
+  const double silence_s = options.heartbeat_timeout_s >= 0 ? options.heartbeat_timeout_s
+                           : options.recover                ? kSilenceS
+                                                            : 0;
+  return {.recover = options.recover, .silence_s = silence_s};
+}
+
+// As far as it can be told before the options are read.
+std::string result_path_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const std::string path = take_result_option(words);
+  const char* const given = std::getenv("DTORCH_RESULT");
+  return !path.empty() || given == nullptr ? path : given;
+}
+
+// A program that takes no words of its own may look at its command line elsewhere, so that this is no error.
+void warn_of_misspelt_options(int argc, char** argv) {
+  const std::vector<std::string> names = runtime_option_names();
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = std::string(argv[i]).substr(0, std::string_view(argv[i]).find('='));
+    const std::string near = word.starts_with("--") ? nearest_word(word, names) : "";
+    if (!near.empty() && near != word) log_warn("{} is no option of DTorch; did you mean {}?", word, near);
+  }
 }
 
 int run_any(int argc, char** argv, const Program& program) {
   RuntimeOptions options;
+  const std::string result_path = result_path_of(argc, argv);
   try {
+    keep_early_stop_signal();
     options = parse_runtime_options(argc, argv);
     set_log_level(options.log_level);
+    if (!launched_with_mpi())
+      options.slow_node_factor = 0;  // nodes of one process share its cores: which is slow is chance
+    if (is_first_rank()) clear_result(options.result);
   } catch (const std::exception& error) {
-    if (is_first_rank()) print_error(error.what());
-    return 1;
+    if (is_first_rank()) {
+      print_error(error.what());
+      // Also of a command line that can't be read, so that nobody takes an earlier job's result for this one's.
+      write_result(result_path, result_of(std::current_exception()));
+    }
+    return kFailed;
   }
   if (options.help || options.version) {
     if (is_first_rank()) {
@@ -119,23 +182,27 @@ int run_any(int argc, char** argv, const Program& program) {
     register_builtin_operators();
     register_io_operators();
     if (launched_with_mpi()) {
-      session = MpiSession::start(&argc, &argv);
+      session = MpiSession::start(&argc, &argv, mpi_options(options));
       if (session->rank() > 0) return run_node_rank(std::move(session));
       job = make_mpi_job(std::move(session));
     } else {
-      job = make_embedded_job(options.nodes);
+      job = options.device == "null" ? make_simulated_job(options.nodes) : make_embedded_job(options.nodes);
     }
     return run_job(*job, options, program, argc, argv);
   } catch (const std::exception& error) {
-    if (is_first_rank()) print_error(error.what());
-    return 1;
+    if (is_first_rank()) {
+      print_error(error.what());
+      write_result(options.result, result_of(std::current_exception()));
+    }
+    return kFailed;
   }
 }
 
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void(Client&)>& program) {
-  return run_any(argc, argv, [&](Client& client, int, char**) {
+  return run_any(argc, argv, [&](Client& client, int left, char** words) {
+    warn_of_misspelt_options(left, words);
     program(client);
     return 0;
   });

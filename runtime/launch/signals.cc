@@ -9,6 +9,9 @@
 #include <iostream>
 #include <string>
 
+#include "io/checkpoint.h"
+#include "runtime/base/log.h"
+
 namespace dtorch {
 
 namespace {
@@ -21,45 +24,59 @@ constexpr int kInterrupted = 130;
 std::atomic<MainController*> stop_target{nullptr};
 std::atomic<int> last_signal{0};  // SIGTERM or SIGINT
 std::atomic<int> num_interrupts{0};
-static_assert(std::atomic<MainController*>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+std::atomic<bool> status_wanted{false};
+std::atomic<bool> early_stop{false};
+static_assert(std::atomic<MainController*>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
+              std::atomic<bool>::is_always_lock_free);
 
-void on_stop_signal(int number) {
+void on_early_stop(int) { early_stop.store(true); }
+
+void on_signal(int number) {
+  if (number == SIGUSR2) return status_wanted.store(true);
   if (number == SIGINT && num_interrupts.fetch_add(1) > 0) ::_exit(kInterrupted);  // lint: allow
   if (number != SIGUSR1) last_signal.store(number);
   if (MainController* controller = stop_target.load()) controller->request_stop();
 }
 
-template <size_t N>
-void install(void (*handler)(int), std::array<struct sigaction, N>& before) {
+void install(int number, void (*handler)(int), struct sigaction* before) {
   struct sigaction action;
   std::memset(&action, 0, sizeof action);
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < N; ++i) {
-    if (sigaction(kStopSignals[i], &action, &before[i]) != 0) {
-      throw RuntimeFault(std::string("can't handle signal ") + std::to_string(kStopSignals[i]) + ": " +
-                         std::strerror(errno));
-    }
-  }
+  if (sigaction(number, &action, before) != 0)
+    throw RuntimeFault(std::string("can't handle signal ") + std::to_string(number) + ": " + std::strerror(errno));
+}
+
+template <size_t N>
+void install(void (*handler)(int), std::array<struct sigaction, N>& before) {
+  for (size_t i = 0; i < N; ++i) install(kSignals[i], handler, &before[i]);
 }
 
 template <size_t N>
 void restore(const std::array<struct sigaction, N>& before) {
   // Can't fail: the same signals were accepted before.
-  for (size_t i = 0; i < N; ++i) static_cast<void>(sigaction(kStopSignals[i], &before[i], nullptr));
+  for (size_t i = 0; i < N; ++i) static_cast<void>(sigaction(kSignals[i], &before[i], nullptr));
 }
 
 }  // namespace
 
-StopSignals::StopSignals(MainController& controller) : controller_(controller) {
+void keep_early_stop_signal() {
+  early_stop.store(false);
+  install(SIGUSR1, on_early_stop, nullptr);
+}
+
+JobSignals::JobSignals(MainController& controller, double stop_after_s)
+    : controller_(controller), stop_after_s_(stop_after_s) {
   stop_target.store(&controller);
   last_signal.store(0);
   num_interrupts.store(0);
-  install(on_stop_signal, before_);
+  status_wanted.store(false);
+  install(on_signal, before_);
+  if (early_stop.exchange(false)) controller.request_stop();
   thread_ = std::thread([this] { watch(); });
 }
 
-StopSignals::~StopSignals() {
+JobSignals::~JobSignals() {
   {
     std::lock_guard lock(mutex_);
     done_ = true;
@@ -70,16 +87,30 @@ StopSignals::~StopSignals() {
   stop_target.store(nullptr);
 }
 
-void StopSignals::program_ended() {
+void JobSignals::program_ended() {
   std::lock_guard lock(mutex_);
   program_ended_ = true;
 }
 
-void StopSignals::watch() {
+void JobSignals::watch() {
+  const auto start = std::chrono::steady_clock::now();
+  bool time_is_over = stop_after_s_ <= 0;
   std::unique_lock lock(mutex_);
   for (int looks = 0;;) {
     if (changed_.wait_for(lock, kLookEvery, [&] { return done_; })) return;
+    if (!time_is_over &&
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > stop_after_s_) {
+      time_is_over = true;
+      log_info("--stop-after: the time is over");
+      controller_.request_stop();
+    }
+    if (status_wanted.exchange(false)) {
+      lock.unlock();
+      std::cerr << "status: " + controller_.describe_status() + "\n" << std::flush;
+      lock.lock();
+    }
     if (last_signal.load() == 0 || controller_.stop_seen() || program_ended_) continue;
+    if (checkpoint::is_writing()) continue;  // is finished first
     ++looks;
     const std::string text = std::string("stopped by ") + (last_signal.load() == SIGINT ? "SIGINT" : "SIGTERM");
     if (looks == kLooksBeforeFailure) {
@@ -93,7 +124,7 @@ void StopSignals::watch() {
   }
 }
 
-IgnoreStopSignals::IgnoreStopSignals() { install(SIG_IGN, before_); }
-IgnoreStopSignals::~IgnoreStopSignals() { restore(before_); }
+IgnoreJobSignals::IgnoreJobSignals() { install(SIG_IGN, before_); }
+IgnoreJobSignals::~IgnoreJobSignals() { restore(before_); }
 
 }  // namespace dtorch

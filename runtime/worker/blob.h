@@ -7,9 +7,10 @@
 
 #include "ops/def/native_tensor.h"
 #include "runtime/base/intrusive.h"
-#include "runtime/graph/logical_graph.h"
+#include "runtime/graph/inspection.h"
 #include "runtime/worker/event.h"
 #include "runtime/worker/native/native_memory.h"
+#include "runtime/worker/tensor_pool.h"
 
 namespace dtorch {
 
@@ -28,21 +29,30 @@ using PoisonPtr = IntrusivePtr<Poison>;
 // A value on its way to one device: written by the comm thread before `event` is set, read by the device's stream
 // after.
 struct Arrival : RefCounted {
-  Arrival(std::shared_ptr<Parker> waiter, MemoryCounter& device_memory)
-      : event(std::move(waiter)), memory(device_memory) {}
+  Arrival(std::shared_ptr<Parker> waiter, MemoryCounter& device_memory, const Place& of_transfer, uint32_t of_spec)
+      : event(std::move(waiter)), memory(device_memory), place(of_transfer), spec(of_spec) {}
   Event event;
   MemoryCounter& memory;  // of the device that it is for
+  const Place place;
+  const uint32_t spec;
   NativeTensor value;
   PoisonPtr poison;
+  bool is_ragged = false;   // its size is data, and a profile hasn't counted it yet
+  int64_t moved_bytes = 0;  // of a ragged one: what came from other devices
+  bool is_shared = false;   // the stream's: several operands wait for it
 };
 
 // Empty; or pending (the transfer's Event says when it is settled); or a value; or poisoned.
 struct Blob {
   NativeTensor value;
+  // Where the value may go when it dies; null: to the allocator.
+  TensorPool::Kind* kind = nullptr;
   PoisonPtr poison;
   IntrusivePtr<Arrival> pending;
+  bool is_empty() const { return !value && !poison && !pending; }
   void reset() {
-    value.reset();
+    if (value) value.reset();
+    kind = nullptr;
     if (poison) poison.reset();
     if (pending) pending.reset();
   }

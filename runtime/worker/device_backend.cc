@@ -4,6 +4,18 @@
 
 namespace dtorch {
 
+bool is_out_of_memory(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const OutOfMemory&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 std::string standard_error_text(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "ops/def/operator_def.h"
+#include "ops/def/prepared_kernel.h"
+#include "runtime/worker/fused_kernel.h"
 #include "runtime/worker/native/native_memory.h"
 
 namespace dtorch {
@@ -23,6 +25,10 @@ class DeviceBackend {
   virtual NativeTensor allocate(const Shape& local_shape, DType dtype) = 0;
   // The kernel that runs an operator on this kind of device; null when there is none.
   virtual KernelFn kernel_of(const OperatorDef& def) = 0;
+  // The operator's prepared kernel for these operands; null when it has none.
+  virtual std::unique_ptr<PreparedKernel> prepare(const OperatorDef& def, const LocalOperator& local) = 0;
+  // A run of elementwise operators as one kernel; null when they have to be run one by one. On the device's stream.
+  virtual std::unique_ptr<FusedKernel> fuse(const FusedProgram& program) { return make_blocked_kernel(program, *this); }
   // What an exception that left a kernel says, without backtraces.
   virtual std::string error_text(const std::exception_ptr& error) = 0;
 };
@@ -30,6 +36,8 @@ class DeviceBackend {
 // LibTorch on the CPU; in builds without kernels, plain memory and the few kernels of plain_kernels.h.
 std::unique_ptr<DeviceBackend> make_cpu_backend();
 
+// True when the exception says that memory was short.
+bool is_out_of_memory(const std::exception_ptr& error);
 // error_text for exceptions that any build knows.
 std::string standard_error_text(const std::exception_ptr& error);
 

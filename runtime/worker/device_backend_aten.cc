@@ -29,6 +29,9 @@ class AtenCpuBackend final : public DeviceBackend {
     return NativeTensor::empty(local_shape, dtype);
   }
   KernelFn kernel_of(const OperatorDef& def) override { return def.kernel; }
+  std::unique_ptr<PreparedKernel> prepare(const OperatorDef& def, const LocalOperator& local) override {
+    return def.prepare ? def.prepare(local) : nullptr;
+  }
   std::string error_text(const std::exception_ptr& error) override {
     try {
       std::rethrow_exception(error);

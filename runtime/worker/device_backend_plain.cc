@@ -20,6 +20,9 @@ class PlainCpuBackend final : public DeviceBackend {
     return NativeTensor::empty(local_shape, dtype);
   }
   KernelFn kernel_of(const OperatorDef& def) override { return def.kernel ? def.kernel : plain_kernel(def.name); }
+  std::unique_ptr<PreparedKernel> prepare(const OperatorDef& def, const LocalOperator& local) override {
+    return def.prepare ? def.prepare(local) : nullptr;
+  }
   std::string error_text(const std::exception_ptr& error) override { return standard_error_text(error); }
 };
 

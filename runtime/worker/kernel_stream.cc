@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/worker/kernel_stream_call.h"
 #include "runtime/worker/native/native_metadata.h"
+#include "runtime/worker/prepared_check.h"
 #include "runtime/worker/read_sender.h"
 
 namespace dtorch {
@@ -15,21 +17,6 @@ void set_value(Blob& blob, NativeTensor value) {
 
 }  // namespace
 
-// One operator of a piece, on this device.
-struct KernelStream::Call {
-  PieceRun& run;
-  Table& table;
-  const Operator* op = nullptr;
-  uint32_t op_index = 0;
-  const LocalSpec* spec = nullptr;
-  size_t next_move = 0, next_feed = 0;  // cursors into the run's lists
-
-  std::span<const OperandId> inputs() const { return run.piece.graph_part.inputs(*op); }
-  std::span<const OperandId> outputs() const { return run.piece.graph_part.outputs(*op); }
-  std::span<const Scalar> scalars() const { return run.piece.graph_part.scalars_of(*op); }
-  Blob& blob(OperandId id) const { return table.slots[id & kMaxOperand]; }
-};
-
 KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& backend, size_t local_index,
                            int64_t device)
     : node_(std::move(node)),
@@ -37,6 +24,7 @@ KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& bac
       local_index_(local_index),
       device_(device),
       statistics_(node_->devices[local_index]),
+      pool_(*statistics_.pool),
       parker_(std::make_shared<Parker>()),
       thread_([this] { loop(); }) {}
 
@@ -46,6 +34,15 @@ void KernelStream::push(PieceRun* run) {
   {
     std::lock_guard lock(mutex_);
     pushed_.push_back(run);
+  }
+  available_.store(true, std::memory_order_release);
+  parker_->wake();
+}
+
+void KernelStream::run_between(std::function<void()> errand) {
+  {
+    std::lock_guard lock(mutex_);
+    errands_.push_back(std::move(errand));
   }
   available_.store(true, std::memory_order_release);
   parker_->wake();
@@ -63,13 +60,20 @@ void KernelStream::stop() {
 
 void KernelStream::loop() {
   auto scope = backend_.enter_thread(node_->config.threads_per_device, statistics_.memory);
+  set_background_of_this_thread(&node_->background);
   std::vector<PieceRun*> runs;
+  std::vector<std::function<void()>> errands;
   for (bool stopping = false; !stopping;) {
-    parker_->wait([&] { return available_.load(std::memory_order_acquire); }, [&] { node_->acks.flush(); });
+    parker_->wait([&] { return available_.load(std::memory_order_acquire); },
+                  [&] {
+                    statistics_.position.idle();
+                    node_->acks.flush();
+                  });
     available_.store(false, std::memory_order_relaxed);
     {
       std::lock_guard lock(mutex_);
       runs.swap(pushed_);
+      errands.swap(errands_);
       stopping = stop_;
     }
     for (PieceRun* run : runs) {
@@ -78,6 +82,8 @@ void KernelStream::loop() {
       run->finish_part();
     }
     runs.clear();
+    for (const std::function<void()>& errand : errands) errand();
+    errands.clear();
   }
   tables_.clear();
   inputs_.clear();
@@ -87,7 +93,7 @@ void KernelStream::loop() {
 void KernelStream::execute(PieceRun& run) noexcept {
   if (broken_) return;
   try {
-    walk(run);
+    run.errand ? run.errand(*this, local_index_) : walk(run);
   } catch (...) {
     // What isn't the matter of one operator: no memory for the tables.
     broken_ = true;
@@ -99,22 +105,63 @@ void KernelStream::execute(PieceRun& run) noexcept {
 void KernelStream::walk(PieceRun& run) {
   if (tables_.size() <= run.graph) tables_.resize(run.graph + 1);
   Table& table = tables_[run.graph];
+  table.graph = run.piece.graph;
   for (const LoweredSpec* spec : run.new_specs) {
     if (table.specs.size() <= spec->spec.id) table.specs.resize(size_t{spec->spec.id} + 1);
     table.specs[spec->spec.id] = &spec->devices[local_index_];
   }
   if (table.slots.size() < run.num_slots) table.slots.resize(std::max(run.num_slots, 2 * table.slots.size()));
-  Call call{run, table};
-  for (const Operator& op : run.piece.graph_part.operators) {
+  statistics_.position.begin(run.piece.sequence);
+  NodeTrace* trace = node_->trace.load(std::memory_order_acquire);
+  observer_.set_trace(trace == nullptr ? nullptr : &trace->devices[local_index_]);
+  if (run.replay) return replay(run, table);
+  const LogicalGraph& graph = run.piece.graph_part;
+  run_calls(run, {.blobs = table.slots.data(),
+                  .graph = graph,
+                  .operators = graph.operators,
+                  .specs = table.specs.data(),
+                  .specs_by_call = false,
+                  .scalars = graph.scalars.data(),
+                  .fused = table.fused,
+                  .plans = nullptr});
+  if (run.piece.closes_graph) table = {};
+}
+
+void KernelStream::run_calls(PieceRun& run, const CallList& list) {
+  Call call{run, list};
+  const bool observed = observer_.observes();
+  while (call.op_index < list.operators.size()) {
+    const Operator& op = list.operators[call.op_index];
+    statistics_.position.at(call.op_index);
     call.op = &op;
+    if (is_fused_with_next(op)) [[unlikely]] {
+      execute_run(call);
+      continue;
+    }
     if (op.spec == kReleaseSpec) {
-      for (OperandId id : call.inputs()) call.blob(id).reset();
+      for (OperandId id : call.inputs()) drop(call.blob(id));
+    } else if (op.spec == kAliasSpec) {
+      share_values(call);
     } else {
-      call.spec = table.specs[op.spec];
-      execute_call(call);
+      call.spec = call.spec_of(call.op_index);
+      observed ? execute_observed(call) : execute_call(call);
     }
     ++call.op_index;
   }
+}
+
+void KernelStream::execute_observed(Call& call) {
+  if (call.spec->action == Action::kSkip) return execute_call(call);
+  observer_.begin();
+  execute_call(call);
+  int64_t ragged_bytes = 0;
+  const std::span<const OperandId> outputs = call.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!call.spec->is_ragged_output(i)) continue;
+    const NativeTensor& value = call.blob(outputs[i]).value;
+    if (value) ragged_bytes += value.num_bytes();
+  }
+  observer_.end({call.run.piece.sequence, call.op_index}, call.run.piece.graph, *call.spec, ragged_bytes);
 }
 
 void KernelStream::execute_call(Call& call) {
@@ -123,7 +170,7 @@ void KernelStream::execute_call(Call& call) {
       release_inputs(call);
       break;
     case Action::kKernel:
-      run_kernel(call);
+      if (!call.spec->prepared || !run_prepared(call)) run_kernel(call);
       break;
     case Action::kAlias:
     case Action::kLocal:
@@ -148,10 +195,17 @@ void KernelStream::run_kernel(Call& call) {
     try {
       if (call.spec->uses_feed) feed = feed_of(call);
       std::span<const OperandId> ids = call.inputs();
+      const std::vector<NativeTensor> expected =
+          check_prepared() ? expected_results(call) : std::vector<NativeTensor>();
       KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), ids, feed);
-      call.spec->kernel(context);
-      ++kernels_run_;
+      if (call.spec->has_effect && was_done(call)) {
+        set_zeros(call, outputs);
+      } else {
+        call.spec->kernel(context);
+        ++kernels_run_;
+      }
       check_outputs(call, outputs);
+      for (size_t i = 0; i < expected.size(); ++i) require_same_result(expected[i], outputs[i]);
     } catch (...) {
       poison = fail(call, std::current_exception());
       for (NativeTensor& output : outputs) output.reset();
@@ -162,20 +216,6 @@ void KernelStream::run_kernel(Call& call) {
   if (poison) return poison_outputs(call, poison);
   std::span<const OperandId> ids = call.outputs();
   for (size_t i = 0; i < num_outputs; ++i) set_value(call.blob(ids[i]), std::move(outputs[i]));
-}
-
-void KernelStream::check_outputs(const Call& call, std::span<const NativeTensor> outputs) const {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Shape& inferred_shape = call.spec->local.output_boxes[i].size;
-    DType inferred_dtype = call.spec->local.spec->outputs[i]->dtype;
-    // A value that isn't there would be a crash later, so that is always looked at.
-    if (node_->config.check_metadata ? has_metadata(outputs[i], inferred_shape, inferred_dtype)
-                                     : static_cast<bool>(outputs[i])) {
-      continue;
-    }
-    throw InternalError("output " + std::to_string(i) + " is " + outputs[i].str() + ", inferred was " +
-                        name_of(inferred_dtype) + " " + inferred_shape.str());
-  }
 }
 
 void KernelStream::run_alias(Call& call) {
@@ -194,22 +234,36 @@ void KernelStream::run_alias(Call& call) {
   set_value(call.blob(call.outputs()[0]), std::move(value));
 }
 
+void KernelStream::share_values(Call& call) {
+  for (size_t i = 0; i < call.inputs().size(); ++i) {
+    Blob& from = call.blob(call.inputs()[i]);
+    Blob& to = call.blob(call.outputs()[i]);
+    if (from.pending) from.pending->is_shared = true;  // nobody waits here
+    to = from;
+    if ((call.inputs()[i] & kLastUse) != 0) from.reset();
+  }
+}
+
 void KernelStream::run_move(Call& call) {
   std::deque<PieceRun::Move>& moves = call.run.moves;
   while (moves[call.next_move].op_index != call.op_index) ++call.next_move;
   PieceRun::Move& move = moves[call.next_move];
   if (call.spec->holds_input[0]) {
-    PoisonPtr poison = take_inputs(call);
-    NativeTensor value = poison ? NativeTensor() : inputs_[0];
+    MoveSources::Source source;
+    source.poison = take_inputs(call);
+    if (!source.poison) std::copy_n(inputs_.begin(), call.inputs().size(), source.values.begin());
     put_back_inputs(call);
-    PieceRun::provide(move, device_, std::move(value), std::move(poison));
+    PieceRun::provide(move, device_, std::move(source));
   } else {
     release_inputs(call);
   }
-  if (move.arrivals[local_index_]) {
-    Blob& blob = call.blob(call.outputs()[0]);
+  const std::span<const OperandId> outputs = call.outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    IntrusivePtr<Arrival>& arrival = move.arrivals[local_index_ * outputs.size() + i];
+    if (!arrival) continue;
+    Blob& blob = call.blob(outputs[i]);
     blob.reset();
-    blob.pending = std::move(move.arrivals[local_index_]);
+    blob.pending = std::move(arrival);
   }
 }
 
@@ -229,87 +283,21 @@ void KernelStream::run_read(Call& call) {
   put_back_inputs(call);
 }
 
-PoisonPtr KernelStream::take_inputs(Call& call) {
-  std::span<const OperandId> ids = call.inputs();
-  if (inputs_.size() < ids.size()) inputs_.resize(ids.size());
-  PoisonPtr poison;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    Blob& blob = call.blob(ids[i]);
-    if (blob.pending) settle(blob, call, i);
-    if (blob.poison) {
-      if (!poison) poison = blob.poison;
-      continue;
-    }
-    inputs_[i] = std::move(blob.value);
-    if (inputs_[i] || !call.spec->holds_input[i]) continue;
-    // The same operand twice: an earlier input took it.
-    for (size_t j = 0; j < i && !inputs_[i]; ++j) {
-      if ((ids[j] & kMaxOperand) == (ids[i] & kMaxOperand)) inputs_[i] = inputs_[j];
-    }
-    if (inputs_[i] || poison) continue;
-    poison = fail(call, std::make_exception_ptr(InternalError("operand " + std::to_string(ids[i] & kMaxOperand) +
-                                                              " has no value on device " + std::to_string(device_))));
-  }
-  if (!poison && aborting())
-    poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
-  return poison;
-}
-
-void KernelStream::put_back_inputs(Call& call) {
-  std::span<const OperandId> ids = call.inputs();
-  bool any_last_use = false;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if ((ids[i] & kLastUse) != 0) {
-      any_last_use = true;
-    } else if (inputs_[i]) {
-      call.blob(ids[i]).value = std::move(inputs_[i]);
-    }
-    inputs_[i].reset();
-  }
-  if (any_last_use) release_inputs(call);
-}
-
-void KernelStream::release_inputs(const Call& call) {
-  for (OperandId id : call.inputs()) {
-    if ((id & kLastUse) != 0) call.blob(id).reset();
-  }
-}
-
-void KernelStream::poison_outputs(const Call& call, const PoisonPtr& poison) {
-  for (OperandId id : call.outputs()) {
-    Blob& blob = call.blob(id);
-    blob.reset();
-    blob.poison = poison;
-  }
-}
-
-void KernelStream::settle(Blob& blob, const Call& call, size_t input) {
-  Arrival& arrival = *blob.pending;
-  parker_->wait([&] { return arrival.event.is_set() || aborting(); }, [&] { node_->acks.flush(); });
-  if (!arrival.event.is_set()) {
-    blob.poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
-  } else if (arrival.poison) {
-    blob.poison = arrival.poison;
-  } else {
-    blob.value = std::move(arrival.value);
-    // What came as one storage with its source, and whose source has gone since.
-    if (blob.value && blob.value.is_sole_owner()) charge_storage(blob.value, *statistics_.memory);
-    const TensorMeta& meta = *call.spec->local.spec->inputs[input];
-    const Shape& local_shape = call.spec->local.input_boxes[input].size;
-    if (node_->config.check_metadata && !has_metadata(blob.value, local_shape, meta.dtype)) {
-      blob.poison = fail(call, std::make_exception_ptr(InternalError("input " + std::to_string(input) + " arrived as " +
-                                                                     blob.value.str() + ", inferred was " +
-                                                                     name_of(meta.dtype) + " " + local_shape.str())));
-      blob.value.reset();
-    }
-  }
-  blob.pending.reset();
-}
-
 PoisonPtr KernelStream::fail(const Call& call, const std::exception_ptr& error) {
   std::string text = backend_.error_text(error);
-  node_->report(device_, call.run.piece.sequence, call.op_index, text);
+  std::optional<DeviceMemory> memory;
+  if (is_out_of_memory(error)) memory = memory_at(call);
+  node_->report(device_, call.run.piece.sequence, call.op_index, text, std::move(memory));
   return make_intrusive<Poison>(std::move(text), device_, call.run.piece.sequence, call.op_index);
+}
+
+DeviceMemory KernelStream::memory_at(const Call& call) const {
+  std::vector<std::pair<LiveTensor, const NativeTensor*>> held;
+  const OperandId kind = call.run.replay ? kNameInInstance : 0;
+  for (size_t i = 0; i < call.inputs().size(); ++i) {
+    if (inputs_[i]) held.push_back({{call.run.piece.graph, kind | (call.inputs()[i] & kMaxOperand), 0}, &inputs_[i]});
+  }
+  return memory_with(held);
 }
 
 const std::byte* KernelStream::feed_of(Call& call) {

@@ -3,12 +3,18 @@
 // sleeps when nothing is there to do, and when the next operator needs a value that a transfer hasn't delivered yet.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
+#include "runtime/worker/fused_run.h"
+#include "runtime/worker/kept_value.h"
 #include "runtime/worker/piece_run.h"
+#include "runtime/worker/stream_observer.h"
 
 namespace dtorch {
 
@@ -22,6 +28,15 @@ class KernelStream {
 
   // By one thread. The stream finishes one part of the run.
   void push(PieceRun* run);
+  // Runs `errand` on the stream's thread, between two pieces; not when the stream has been stopped. Any thread.
+  void run_between(std::function<void()> errand);
+  // What the device holds. On the stream's thread, as the next three.
+  DeviceMemory memory() const;
+  StreamObserver& observer() { return observer_; }
+  // What all Graphs' slots hold; values that are on their way stay shared with it.
+  KeptPart kept();
+  // Puts values into slots that are empty; numbers: dense ones of the Graphs.
+  void restore(const KeptPart& part, const std::unordered_map<GraphId, size_t>& numbers);
   // Runs what was pushed (without kernels when the node is aborting), then ends the thread. Idempotent.
   void stop();
   // After NodeContext::aborting was set: a stream that waits for a transfer goes on.
@@ -30,17 +45,58 @@ class KernelStream {
 
  private:
   struct Table {
+    GraphId graph = 0;
     std::vector<const LocalSpec*> specs;
+    FusedPlans fused;
     std::vector<Blob> slots;
+    // Of the instance of a template under way (replay.cc).
+    std::vector<Blob> names;
+    std::vector<OperandId> slot_of_name;
   };
   struct Call;
+  // Calls, and where their operands lie.
+  struct CallList {
+    Blob* blobs;
+    const LogicalGraph& graph;
+    std::span<const Operator> operators;
+    const LocalSpec* const* specs;
+    bool specs_by_call;  // else by OperatorSpec::id
+    const Scalar* scalars;
+    FusedPlans& fused;
+    FusedPlans::PlanPtr* plans;  // of runs, by their first call; null: not kept
+  };
 
   void loop();
   void execute(PieceRun& run) noexcept;
   void walk(PieceRun& run);
+  void replay(PieceRun& run, Table& table);
+  void run_calls(PieceRun& run, const CallList& calls);
   void execute_call(Call& call);
+  void execute_observed(Call& call);
+  // fused_call.cc. Takes the run that begins with this call, and goes on to the call after it.
+  void execute_run(Call& call);
+  FusedPlans::PlanPtr plan_of(const Call& call, size_t num_calls);
+  // False, and nothing has happened but that values have arrived: the calls have to be run one by one.
+  bool run_fused(const Call& first, FusedCalls& fused);
+  bool take_fused_inputs(const Call& first, const FusedCalls& fused);
+  void take_fused_outputs(const Call& first, const FusedCalls& fused);
+  void give_back_fused_outputs();
+  void finish_fused(const Call& first, const FusedCalls& fused, const PoisonPtr& poison,
+                    const std::vector<NativeTensor>& expected);
+  void observe_fused(const Call& first, const FusedCalls& fused);
+  static std::vector<NativeTensor> results_one_by_one(const Call& first, const FusedCalls& fused,
+                                                      std::span<const Scalar> scalars);
   void run_kernel(Call& call);
+  // prepared_call.cc. False, and nothing has happened: run_kernel() has to do it.
+  bool run_prepared(Call& call);
+  // For prepared_check.h: the results of the operator's kernel, on inputs that stay as they are.
+  static std::vector<NativeTensor> kernel_results(const Call& call, std::span<const NativeTensor* const> inputs);
+  std::vector<NativeTensor> expected_results(const Call& call) const;
+  // Of a call with effects outside, in an epoch before this one; its results are zeros then.
+  bool was_done(const Call& call) const;
+  static void set_zeros(const Call& call, std::span<NativeTensor> outputs);
   void run_alias(Call& call);
+  void share_values(Call& call);
   void run_move(Call& call);
   void run_read(Call& call);
   void check_outputs(const Call& call, std::span<const NativeTensor> outputs) const;
@@ -52,8 +108,16 @@ class KernelStream {
   void poison_outputs(const Call& call, const PoisonPtr& poison);
   void settle(Blob& blob, const Call& call, size_t input);
   PoisonPtr fail(const Call& call, const std::exception_ptr& error);
+  DeviceMemory memory_at(const Call& call) const;  // with the inputs that the call holds
+  // With values that aren't in the tables at the moment.
+  DeviceMemory memory_with(const std::vector<std::pair<LiveTensor, const NativeTensor*>>& held) const;
   const std::byte* feed_of(Call& call);
   void done_with_feed(Call& call);
+  // Empties a slot; the value's memory waits for the next result of its kind when nobody else holds it.
+  void drop(Blob& blob) {
+    if (blob.kind && blob.value && blob.value.is_sole_owner()) pool_.give_back(*blob.kind, std::move(blob.value));
+    blob.reset();
+  }
   bool aborting() const { return node_->aborting.load(std::memory_order_relaxed); }
 
   const std::shared_ptr<NodeContext> node_;
@@ -61,15 +125,26 @@ class KernelStream {
   const size_t local_index_;
   const int64_t device_;
   DeviceStatistics& statistics_;
+  TensorPool& pool_;
   const std::shared_ptr<Parker> parker_;
 
   std::atomic<bool> available_{false};
   std::mutex mutex_;
-  std::vector<PieceRun*> pushed_;  // under mutex_
-  bool stop_ = false;              // under mutex_
+  std::vector<PieceRun*> pushed_;               // under mutex_
+  std::vector<std::function<void()>> errands_;  // under mutex_
+  bool stop_ = false;                           // under mutex_
 
   std::vector<Table> tables_;  // the thread's, as all that follows; by PieceRun::graph
   std::vector<NativeTensor> inputs_, outputs_;
+  struct FusedOutput {
+    NativeTensor value;
+    TensorPool::Kind* kind = nullptr;
+    Blob* overwritten = nullptr;  // whose value it was
+  };
+  std::vector<FusedOutput> fused_outputs_;
+  std::vector<std::byte*> fused_inputs_, fused_results_;  // first elements
+  std::vector<std::byte> scratch_;
+  StreamObserver observer_;
   int64_t kernels_run_ = 0;
   bool broken_ = false;  // its table can't be kept any more; reported
   std::thread thread_;

@@ -1,8 +1,10 @@
 #include "runtime/worker/lowered_spec.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "ops/def/moves_data.h"
+#include "ops/def/row_exchange.h"
 
 namespace dtorch {
 namespace {
@@ -39,11 +41,21 @@ bool is_first_holder(const TensorMeta& meta, int64_t device) {
   return true;
 }
 
-void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, LocalSpec& local) {
+// Every operand is on this device, and there are as many as a call of a prepared kernel takes.
+bool may_be_prepared(const LocalSpec& local) {
+  return local.local.output_boxes.size() == 1 && local.holds_input.size() <= LocalSpec::kMaxPreparedInputs &&
+         std::ranges::find(local.holds_input, false) == local.holds_input.end();
+}
+
+void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, TensorPool& pool, LocalSpec& local) {
   local.action = Action::kKernel;
   local.kernel = backend.kernel_of(*lowered.def);
   local.uses_feed = lowered.uses_feed;
   DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
+  if (!may_be_prepared(local)) return;
+  local.prepared = backend.prepare(*lowered.def, local.local);
+  if (local.prepared)
+    local.output_kind = &pool.kind_of(local.local.output_boxes[0].size, lowered.spec.outputs[0]->dtype);
 }
 
 void lower_transfer(const LoweredSpec& lowered, const RedistributePlan& plan, const NodeContext& node,
@@ -72,13 +84,17 @@ void lower_read(const LoweredSpec& lowered, LocalSpec& local) {
   local.sends_box = is_first_holder(*lowered.spec.inputs[0], local.local.device);
 }
 
-LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, int64_t device,
+// index: of the device on its node.
+LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, int64_t device, size_t index,
                     const std::shared_ptr<const void>& attributes, const NodeContext& node, DeviceBackend& backend) {
   LocalSpec local;
   local.local.op = lowered.spec.op;
   local.local.spec = &lowered.spec;
   local.local.attributes = attributes;
   local.local.device = device;
+  local.has_effect = lowered.def->klass == OperatorClass::kEffect;
+  local.ragged_inputs = lowered.def->ragged_inputs;
+  local.ragged_outputs = lowered.def->ragged_outputs;
   for (const TensorMeta* meta : lowered.spec.inputs) {
     local.holds_input.push_back(holds(*meta, device));
     local.local.input_boxes.push_back(part_of(*meta, device));
@@ -86,10 +102,13 @@ LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, in
   for (const TensorMeta* meta : lowered.spec.outputs) local.local.output_boxes.push_back(part_of(*meta, device));
   switch (lowered.def->lowering) {
     case Lowering::kKernel:
-      if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, local);
+      if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, *node.devices[index].pool, local);
       break;
     case Lowering::kTransfer:
       lower_transfer(lowered, plan, node, local);
+      break;
+    case Lowering::kExchange:
+      if (local.holds_input[0]) local.action = Action::kMove;
       break;
     case Lowering::kRead:
       lower_read(lowered, local);
@@ -124,13 +143,19 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
     DTORCH_CHECK(lowered->spec.inputs.size() == 1 && lowered->spec.outputs.empty(),
                  "a read has one input and no output");
   }
-  if (lowered->moves) {
+  if (lowered->def->lowering == Lowering::kExchange) {
+    const int64_t axis = exchange_axis(lowered->spec);
+    const TensorMeta& rows = *lowered->spec.inputs[0];
+    lowered->exchange =
+        plan_row_exchange(rows.layout.mesh(), axis, rows.global_shape.back(), rows.dtype, node.binding, node.node);
+    lowered->moves = true;
+  } else if (lowered->moves) {
     lowered->plan = lower_plan(plan, node.binding, node.node);
-    lowered->takes_part = !lowered->plan->local_sources.empty() || !lowered->plan->local_destinations.empty();
   }
+  lowered->takes_part = lowered->moves && !(lowered->move_sources().empty() && lowered->move_destinations().empty());
   lowered->devices.reserve(local_devices.size());
-  for (int64_t device : local_devices) {
-    lowered->devices.push_back(lower_for(*lowered, plan, device, attributes, node, backend));
+  for (size_t i = 0; i < local_devices.size(); ++i) {
+    lowered->devices.push_back(lower_for(*lowered, plan, local_devices[i], i, attributes, node, backend));
     if (lowered->devices.back().action == Action::kKernel) ++lowered->num_users;
   }
   return lowered;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/comm/row_exchange.h"
 #include "runtime/comm/transfer.h"
 #include "runtime/worker/local_move.h"
 #include "runtime/worker/node_context.h"
@@ -16,20 +17,29 @@ enum class Action : uint8_t {
   kKernel,
   kAlias,  // redistribute to the same layout: the result is the source
   kLocal,  // redistribute without other devices
-  kMove,   // redistribute through the data plane
+  kMove,   // redistribute, or an exchange of rows, through the data plane
   kRead,
 };
 
 struct LocalSpec {
+  static constexpr size_t kMaxPreparedInputs = 4;
   Action action = Action::kSkip;
   LocalOperator local;
   KernelFn kernel = nullptr;
-  std::vector<bool> holds_input;  // the device is in the input's mesh
+  // kKernel: runs in place of `kernel` where the operands allow it; null: never. Used by the device's stream alone.
+  std::unique_ptr<PreparedKernel> prepared;
+  TensorPool::Kind* output_kind = nullptr;         // of `prepared`
+  std::vector<bool> holds_input;                   // the device is in the input's mesh
+  uint32_t ragged_inputs = 0, ragged_outputs = 0;  // as of the OperatorDef
   bool uses_feed = false;
-  LocalMove move;  // kLocal
+  bool has_effect = false;  // outside
+  LocalMove move;           // kLocal
   // kRead: the device sends its part when the whole tensor is read. Of the holders of one box the first in mesh order
   // does.
   bool sends_box = false;
+
+  bool is_ragged_input(size_t i) const { return i < 32 && (ragged_inputs >> i & 1u) != 0; }
+  bool is_ragged_output(size_t i) const { return i < 32 && (ragged_outputs >> i & 1u) != 0; }
 };
 
 struct LoweredSpec {
@@ -38,10 +48,16 @@ struct LoweredSpec {
   bool uses_feed = false;
   // The call has a number in the total order of transfers (moves_data.h), on every node.
   bool moves = false;
-  std::shared_ptr<const NodePlan> plan;  // moves
-  bool takes_part = false;               // moves: a device of this node is a source or a destination
-  std::vector<LocalSpec> devices;        // by local index
-  int32_t num_users = 0;                 // devices of this node with action kKernel
+  std::shared_ptr<const NodePlan> plan;             // of a redistribution that moves
+  std::shared_ptr<const RowExchangePlan> exchange;  // of an exchange of rows
+  bool takes_part = false;                          // moves: a device of this node is a source or a destination
+  std::vector<LocalSpec> devices;                   // by local index
+  int32_t num_users = 0;                            // devices of this node with action kKernel
+
+  const std::vector<int64_t>& move_sources() const { return plan ? plan->local_sources : exchange->local_devices; }
+  const std::vector<int64_t>& move_destinations() const {
+    return plan ? plan->local_destinations : exchange->local_devices;
+  }
 };
 
 // local_devices: device numbers by local index. Throws what is wrong with the spec (DecodeError, InternalError).

@@ -4,7 +4,8 @@
 
 namespace dtorch {
 
-void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message) {
+void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message,
+                         std::optional<DeviceMemory> memory) {
   if (aborting.load(std::memory_order_relaxed)) return;
   ErrorReport report;
   report.epoch = config.epoch;
@@ -13,7 +14,15 @@ void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, c
   report.sequence = sequence;
   report.op_index = op_index;
   report.message = message;
-  control.send(kController, encode(report));
+  report.memory = std::move(memory);
+  // Before the acknowledgement on its way. What the node as a whole says needs nobody else to pass it on.
+  control.send(device < 0 ? kController : tree.parent(node), encode(report));
+}
+
+void NodeContext::start_trace() {
+  if (trace_kept_) return;
+  trace_kept_ = std::make_unique<NodeTrace>(devices.size());
+  trace.store(trace_kept_.get(), std::memory_order_release);
 }
 
 void NodeContext::reset_peaks() {

@@ -4,17 +4,37 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_set>
 
+#include "runtime/base/event_log.h"
 #include "runtime/comm/comm_thread.h"
+#include "runtime/comm/fan_out.h"
 #include "runtime/worker/acks.h"
 #include "runtime/worker/device_backend.h"
+#include "runtime/worker/node_background.h"
+#include "runtime/worker/stream_position.h"
+#include "runtime/worker/tensor_pool.h"
 
 namespace dtorch {
 
-struct DeviceStatistics {
-  MemoryCounter* memory = nullptr;
+// Of one device: written by its stream, read by any thread. A cache line of its own, since streams write all the time.
+struct alignas(64) DeviceStatistics {
+  DeviceStatistics(int64_t number, MemoryCounter* counter)
+      : device(number), memory(counter), pool(std::make_unique<TensorPool>(*memory)) {}
+  const int64_t device;
+  MemoryCounter* const memory;
+  const std::unique_ptr<TensorPool> pool;  // the stream's
   std::atomic<int64_t> kernels_run{0};
+  StreamPosition position;
+};
+
+// What a node notes for a timeline. Each log is its thread's.
+struct NodeTrace {
+  explicit NodeTrace(size_t num_devices) : devices(num_devices) {}
+  std::deque<EventLog<TraceEvent>> devices;  // by local index
+  EventLog<TraceEvent> comm;
 };
 
 struct NodeContext {
@@ -22,24 +42,35 @@ struct NodeContext {
       : node(node_number),
         control(control_endpoint),
         comm(comm_thread),
-        acks(control_endpoint, [this](Ack& ack) { fill(ack); }) {}
+        acks(control_endpoint, [this](Ack& ack) { fill(ack); }),
+        background(control_endpoint, node_number) {}
 
   const int32_t node;
   ControlEndpoint& control;
   CommThread& comm;
-  Config config;  // fixed before any stream starts, as the next two
+  Config config;  // fixed before any stream starts, as the next three
   DeviceBinding binding;
+  FanOut tree;
+  // Numbers of effects that were had in an earlier epoch (ops/def/effects.h); before the streams see such a call.
+  std::unordered_set<uint64_t> done_effects;
   std::deque<DeviceStatistics> devices;  // by local index
   Acks acks;
+  NodeBackground background;
+  std::atomic<NodeTrace*> trace{nullptr};  // null: nobody wants a timeline
   // The job ends with an error: streams run nothing more, nobody waits for transfers, nothing is sent.
   std::atomic<bool> aborting{false};
 
   // Peaks of this node's devices count from now on. The Sub-Controller's thread.
   void reset_peaks();
-  void report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message);
+  // memory: what the device held when it was short of it.
+  void report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message,
+              std::optional<DeviceMemory> memory = {});
+  // From now on. The Sub-Controller's thread; once is enough.
+  void start_trace();
 
  private:
   void fill(Ack& ack) const;
+  std::unique_ptr<NodeTrace> trace_kept_;
 };
 
 }  // namespace dtorch

@@ -75,9 +75,23 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
                                         "3",
                                         "--trace",
                                         "t.json",
+                                        "--metrics-port",
+                                        "9090",
+                                        "--metrics-address",
+                                        "0.0.0.0",
                                         "--explain",
                                         "--deadline",
                                         "2.5",
+                                        "--stall-report",
+                                        "7",
+                                        "--heartbeat-timeout",
+                                        "1.5",
+                                        "--slow-node-factor",
+                                        "3",
+                                        "--stop-after",
+                                        "3h50m",
+                                        "--result",
+                                        "end.json",
                                         "--log-level",
                                         "debug",
                                         "--fast-reduce",
@@ -94,9 +108,16 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
   EXPECT_EQ(options.device, "cuda");
   EXPECT_EQ(options.threads_per_device, 3);
   EXPECT_EQ(options.trace, "t.json");
+  EXPECT_EQ(options.metrics_port, 9090);
+  EXPECT_EQ(options.metrics_address, "0.0.0.0");
   EXPECT_TRUE(options.explain && options.fast_reduce && options.check_replicas && options.version);
   EXPECT_FALSE(options.check_metadata || options.help);
   EXPECT_EQ(options.deadline_s, 2.5);
+  EXPECT_EQ(options.stall_report_s, 7);
+  EXPECT_EQ(options.heartbeat_timeout_s, 1.5);
+  EXPECT_EQ(options.slow_node_factor, 3);
+  EXPECT_EQ(options.stop_after_s, 13800);
+  EXPECT_EQ(options.result, "end.json");
   EXPECT_EQ(options.log_level, "debug");
   EXPECT_EQ(options.inflight_operators, 99);
   EXPECT_EQ(options.inflight_bytes, int64_t{512} << 20);
@@ -114,14 +135,44 @@ TEST_F(OptionsTest, DefaultsOfTheTableAreTheDefaultsOfTheStruct) {
   EXPECT_EQ(options.nodes, defaults.nodes);
   EXPECT_EQ(options.device, defaults.device);
   EXPECT_EQ(options.threads_per_device, defaults.threads_per_device);
+  EXPECT_EQ(options.metrics_port, -1);
+  EXPECT_EQ(options.metrics_address, "127.0.0.1");
   EXPECT_EQ(options.explain, defaults.explain);
   EXPECT_EQ(options.deadline_s, defaults.deadline_s);
+  EXPECT_EQ(options.stall_report_s, defaults.stall_report_s);
+  EXPECT_LT(none.heartbeat_timeout_s, 0);
+  EXPECT_EQ(options.slow_node_factor, defaults.slow_node_factor);
+  EXPECT_EQ(options.stop_after_s, defaults.stop_after_s);
   EXPECT_EQ(options.log_level, defaults.log_level);
   EXPECT_EQ(options.fast_reduce, defaults.fast_reduce);
   EXPECT_EQ(options.check_metadata, defaults.check_metadata);
   EXPECT_EQ(options.check_replicas, defaults.check_replicas);
   EXPECT_EQ(options.inflight_operators, defaults.inflight_operators);
   EXPECT_EQ(options.inflight_bytes, defaults.inflight_bytes);
+}
+
+TEST_F(OptionsTest, TimesAreSecondsOrDaysHoursMinutesAndSeconds) {
+  const std::pair<const char*, double> good[] = {{"90", 90},    {"0.5", 0.5},   {"90s", 90},        {"2m", 120},
+                                                 {"1d", 86400}, {"1h1s", 3601}, {"1d2h3m4s", 93784}};
+  for (const auto& [text, seconds] : good) EXPECT_EQ(parse({"--stop-after", text}).stop_after_s, seconds) << text;
+  for (const char* bad : {"-1", "h", "3x", "3m2h", "2m2m", "1.5h", "1h30", "9999999h", "99999999999999999999s"}) {
+    EXPECT_NE(refusal({"--stop-after", bad}).find("must be a time like 3h50m"), std::string::npos) << bad;
+  }
+}
+
+TEST_F(OptionsTest, PassesAreAllNoneOrNamed) {
+  const Words all(std::begin(kPassNames), std::end(kPassNames));
+  EXPECT_EQ(parse({}).passes, parse({"--passes=-redundant_redistributes"}).passes);
+  EXPECT_EQ(parse({"--passes", "all"}).passes, all);
+  EXPECT_EQ(parse({"--passes=none"}).passes, Words{});
+  EXPECT_EQ(parse({"--passes=liveness,dead_operators"}).passes, (Words{"liveness", "dead_operators"}));
+  const Words left = parse({"--passes=-liveness"}).passes;
+  EXPECT_EQ(left.size(), all.size() - 1);
+  EXPECT_EQ(std::count(left.begin(), left.end(), "liveness"), 0);
+  EXPECT_EQ(parse({"--passes=all,-liveness"}).passes, left);
+  EXPECT_EQ(refusal({"--passes=fast"}).find("--passes names 'fast'; passes are repeated_operators, "), 0u);
+  EXPECT_EQ(refusal({"--passes="}),
+            "--passes has no value; it must be all, none, or names with commas between; -NAME leaves one out");
 }
 
 TEST_F(OptionsTest, ASwitchDoesNotTakeTheWordBehindIt) {
@@ -166,11 +217,14 @@ TEST_F(OptionsTest, ABadValueIsRefusedWithWhatGotAndAllowed) {
   EXPECT_EQ(refusal({"--devices=0"}), "--devices is '0'; it must be an integer from 1 to 65536");
   EXPECT_EQ(refusal({"--nodes=99999999999999999999"}),
             "--nodes is '99999999999999999999'; it must be an integer from 1 to 1024");
-  EXPECT_EQ(refusal({"--device", "tpu"}), "--device is 'tpu'; it must be cpu or cuda");
+  EXPECT_EQ(refusal({"--device", "tpu"}), "--device is 'tpu'; it must be cpu, cuda or null");
+  EXPECT_EQ(refusal({"--metrics-port", "65536"}), "--metrics-port is '65536'; it must be an integer from 0 to 65535");
   EXPECT_EQ(refusal({"--explain=maybe"}), "--explain is 'maybe'; it must be on or off");
   EXPECT_EQ(refusal({"--deadline", "-1"}), "--deadline is '-1'; it must be a number of seconds, at least 0 (0: never)");
   EXPECT_EQ(refusal({"--deadline", "nan"}),
             "--deadline is 'nan'; it must be a number of seconds, at least 0 (0: never)");
+  EXPECT_EQ(refusal({"--slow-node-factor", "1"}),
+            "--slow-node-factor is '1'; it must be 0 (never) or a number above 1");
   for (const char* text : {"", "G", "1GB", "0", "-1", "9999999T", "1.5G"}) {
     EXPECT_NE(refusal({std::string("--inflight-bytes=") + text}).find("it must be a number of bytes"),
               std::string::npos)

@@ -1,6 +1,6 @@
 // placement_cases.md, C (elementwise), D (matmul, linear, reductions, embedding) and E (extras).
 // X01, X02 and X21, and more layouts of X10 and X15, are in placement_combining_test.cc. Left out: none.
-#include "nn/layers.h"
+#include "nn/llama.h"
 #include "tests/cases/case_support.h"
 
 namespace dtorch::test {
@@ -213,7 +213,9 @@ TEST_F(PlacementCase, X19) {
   const GraphScope scope(other);
   const Tensor c = from_host(iota({4}), {.mesh = DeviceMesh("cpu", {2}, {0, 1})});
   const std::string graphs = message_of<GraphError>([&] { a + c; });
-  EXPECT_TRUE(contains(graphs, std::to_string(other.id()))) << graphs;
+  for (GraphId id : {client().graph().id(), other.id()})
+    EXPECT_TRUE(contains(graphs, "graph " + std::to_string(id))) << id << " isn't in " << graphs;
+  EXPECT_FALSE(contains(meshes, "graph")) << meshes;
   EXPECT_NE(meshes, graphs);
 }
 
@@ -249,7 +251,21 @@ TEST_F(PlacementCase, X23) {
             "");
   std::map<std::string, HostTensor> wrong = weights;
   wrong["column.weight"] = normal({6, 8}, kFloat32, 1);
-  EXPECT_TRUE(contains(message_of<KeyError>([&] { two.load_state_dict(wrong); }), "column.weight"));
+  const std::string what = message_of<KeyError>([&] { two.load_state_dict(wrong); });
+  EXPECT_TRUE(contains(what, "column.weight") && contains(what, "placement_operator_test.cc")) << what;
+  // Of any source; errors and operators have the caller's line.
+  nn::Module::Source source;
+  for (const auto& [name, value] : weights) source.names.push_back(name);
+  source.shape_of = [&](const std::string& name) { return weights.at(name).shape(); };
+  Where line = Where::current();
+  source.load = [&](const std::string& name, const nn::Parameter& parameter) {
+    const Tensor value = distribute(weights.at(name), parameter.layout());
+    EXPECT_EQ(value.value()->origin().where.line, line.line() + 6);
+    return value;
+  };
+  two.load_state_dict(source);
+  source.names.emplace_back("column.more");
+  EXPECT_TRUE(contains(message_of<KeyError>([&] { two.load_state_dict(source); }), "placement_operator_test.cc"));
   EXPECT_EQ(check_tensor(two.column.weight, weights.at("column.weight"), 0), "") << "half loaded";
 }
 
@@ -274,6 +290,15 @@ TEST_F(PlacementCase, X24) {
     }
     EXPECT_EQ(stage_of_layer,
               num_layers == 4 ? (std::vector<int64_t>{0, 0, 1, 1}) : (std::vector<int64_t>{0, 0, 0, 1, 1}));
+    // A model puts its layers there by itself.
+    const nn::Llama model({.dim = 8, .layers = num_layers, .heads = 2, .kv_heads = 2, .vocab = 16},
+                          {.mesh = cpu_mesh({2, 2}, {"tp", "pp"}), .tp = "tp", .pp = "pp"});
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      if (!name.starts_with("layers.")) continue;
+      const auto layer = static_cast<size_t>(name[7] - '0');
+      EXPECT_EQ(parameter.value().mesh().devices(), stages[static_cast<size_t>(stage_of_layer[layer])].devices())
+          << name;
+    }
     expect_tensor(x, {R()}, reference.to_host(), 1e-12);
   }
 }

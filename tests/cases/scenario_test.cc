@@ -88,6 +88,7 @@ TEST_F(ScenarioCase, C05AFrozenLayerBeforeATrainableOneOfTheSameShapes) {
 TEST_F(ScenarioCase, C06PendingSumIntoNonLinearCalls) {
   const Tensor p = pending({{1, 3}, {2, 1}});
   EXPECT_EQ(std::sqrt(sum_of_squares({p}).item<float>()), 5);
+  EXPECT_EQ(norm(p).item<float>(), 5);
   EXPECT_EQ(max(p).item<float>(), 4);
   EXPECT_THROW(relu(p), PlacementError);
   EXPECT_TRUE(relu(p.redistribute({R()})).to_host().equals(floats({2}, {3, 4})));

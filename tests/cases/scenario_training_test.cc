@@ -1,14 +1,9 @@
-// scenario_cases.md: C17 to C23; head exchange (C19) is in scenario_index_test.cc. Left out: C23 across pipeline stages
-// and ZeRO, C26 and C30 (killing workers and the start-up matrix; what there is stands in tests/programs and
+// scenario_cases.md: C17 to C21; head exchange (C19) is in scenario_index_test.cc, C23 in scenario_checkpoint_test.cc.
+// Left out: C26 and C30 (killing workers and the start-up matrix; what there is stands in tests/programs and
 // tests/launch).
-#include <unistd.h>
-
 #include <cmath>
-#include <filesystem>
 #include <functional>
 
-#include "io/checkpoint.h"
-#include "nn/optim.h"
 #include "tests/cases/case_support.h"
 
 namespace dtorch::test {
@@ -60,19 +55,31 @@ TEST_F(ScenarioCase, C17IgnoredHalfAndAllIgnored) {
   const HostTensor logits = normal({1, 8, 6}, kFloat64, 17);
   const HostTensor half = HostTensor::of<int64_t>({1, 8}, {1, 0, 5, 2, -100, -100, -100, -100});
   const HostTensor none = HostTensor::full<int64_t>({1, 8}, -100);
-  const auto loss_of = [&](const HostTensor& targets, const DeviceMesh& mesh, const Placement& placement) {
-    const Tensor x = distribute(logits, mesh, {placement}).requires_grad_();
-    const Tensor loss = cross_entropy(x, distribute(targets, mesh, {placement}));
+  const auto run = [&](const HostTensor& targets, const DeviceMesh& mesh, const Placements& placements) {
+    const Tensor x = distribute(logits, mesh, placements).requires_grad_();
+    Placements of_targets = placements;
+    for (Placement& p : of_targets) p = p.is_shard(2) ? R() : p;
+    const Tensor loss = cross_entropy(x, distribute(targets, mesh, of_targets));
     loss.backward();
-    for (double g : x.grad().to_host().to_vector<double>()) EXPECT_TRUE(std::isfinite(g));
-    return loss.item<double>();
+    return std::pair(loss.item<double>(), x.grad().to_host());
   };
-  const double one = loss_of(half, cpu_mesh({1}), R());
+  const auto [one, one_gradient] = run(half, cpu_mesh({1}), {R()});
   EXPECT_TRUE(std::isfinite(one));
-  EXPECT_NEAR(loss_of(half, cpu_mesh({2}), S(1)), one, 1e-12);
-  // Documented: 0 when every target is ignored, on any layout.
-  EXPECT_EQ(loss_of(none, cpu_mesh({1}), R()), 0);
-  EXPECT_EQ(loss_of(none, cpu_mesh({2}), S(1)), 0);
+  for (double g : one_gradient.to_vector<double>()) EXPECT_TRUE(std::isfinite(g));
+  // Sequences split unevenly, over more devices than positions, on two axes, and classes split too.
+  const std::vector<std::pair<Shape, Placements>> layouts = {
+      {{2}, {S(1)}}, {{3}, {S(1)}}, {{2, 2}, {S(1), S(1)}}, {{2, 2}, {S(1), S(2)}}, {{4, 2}, {S(1), R()}}};
+  for (const auto& [mesh, placements] : layouts) {
+    SCOPED_TRACE(placements.str());
+    const auto [loss, gradient] = run(half, cpu_mesh(mesh), placements);
+    EXPECT_NEAR(loss, one, 1e-12);
+    EXPECT_EQ(difference(gradient, one_gradient, 1e-12), "");
+    // Documented: 0 when every target is ignored, on any layout; then nothing is to be learned.
+    const auto [nothing, no_gradient] = run(none, cpu_mesh(mesh), placements);
+    EXPECT_EQ(nothing, 0);
+    EXPECT_TRUE(no_gradient.equals(HostTensor({1, 8, 6}, kFloat64)));
+  }
+  EXPECT_EQ(run(none, cpu_mesh({1}), {R()}).first, 0);
 }
 
 TEST_F(ScenarioCase, C19GroupedQueryHeadsOverDevices) {
@@ -143,94 +150,6 @@ TEST_F(ScenarioCase, C21RandomNumbers) {
     graph.set_random_state(saved);
     EXPECT_TRUE(draw.make({}).to_host().equals(second));
   }
-}
-
-// A model of the case's shapes, every parameter Shard(0), and three steps of AdamW behind it.
-struct FourParameters : nn::Module {
-  explicit FourParameters(int64_t devices) {
-    const Shape shapes[] = {{5, 3}, {6}, {7, 2}, {1}};
-    for (size_t i = 0; i < 4; ++i) {
-      all.push_back(register_parameter("p" + std::to_string(i),
-                                       distribute(normal(shapes[i], kFloat32, 50 + i), cpu_mesh({devices}), {S(0)})));
-    }
-  }
-  Tensor loss(uint64_t step) const {
-    Tensor total;
-    for (const nn::Parameter& p : all) {
-      const Tensor goal = from_host(normal(p.shape(), kFloat32, 1000 * step + 3), {.mesh = p.value().mesh()});
-      const Tensor term = sum(square(p.value() - goal));
-      total = total.defined() ? total + term : term;
-    }
-    return total;
-  }
-  std::vector<nn::Parameter> all;
-};
-
-std::vector<float> train(FourParameters& model, optim::Optimizer& optimizer, uint64_t from, uint64_t to) {
-  std::vector<float> losses;
-  for (uint64_t step = from; step < to; ++step) {
-    const Tensor loss = model.loss(step);
-    loss.backward();
-    optimizer.step();
-    optimizer.zero_grad();
-    losses.push_back(loss.item<float>());
-  }
-  return losses;
-}
-
-class CheckpointCase : public KernelTest {
- protected:
-  void SetUp() override {
-    KernelTest::SetUp();
-    directory_ = std::filesystem::temp_directory_path() / ("dtorch_c23_" + std::to_string(::getpid()));
-    std::filesystem::remove_all(directory_);
-  }
-  void TearDown() override {
-    std::filesystem::remove_all(directory_);
-    KernelTest::TearDown();
-  }
-  std::filesystem::path directory_;
-};
-
-TEST_F(CheckpointCase, C23SaveOnOneLayoutLoadOnAnother) {
-  FourParameters model(4);
-  optim::AdamW optimizer(model.parameters(), {.lr = 0.05});
-  optimizer.set_steps(14);
-  train(model, optimizer, 0, 3);
-  manual_seed(5);
-  randn({2});
-  const RandomState random = client().graph().random_state();
-  checkpoint::save(directory_, {.model = model, .optimizer = &optimizer, .step = 17, .config = "{}"});
-  std::vector<HostTensor> saved;
-  for (const nn::Parameter& p : model.all) saved.push_back(p.value().to_host());
-  const std::vector<float> uninterrupted = train(model, optimizer, 3, 13);
-
-  for (int64_t devices : {3, 1, 8}) {
-    SCOPED_TRACE(devices);
-    FourParameters other(devices);
-    optim::AdamW other_optimizer(other.parameters(), {.lr = 0.05});
-    manual_seed(99);
-    checkpoint::Contents contents{.model = other, .optimizer = &other_optimizer};
-    const checkpoint::Found found = checkpoint::load(directory_, contents);
-    EXPECT_EQ(found.step, 17);
-    EXPECT_EQ(contents.step, 17);
-    EXPECT_EQ(other_optimizer.steps(), 17);
-    EXPECT_EQ(client().graph().random_state(), random);
-    for (size_t i = 0; i < saved.size(); ++i) EXPECT_EQ(check_tensor(other.all[i], saved[i], 0), "") << i;
-    const std::vector<float> losses = train(other, other_optimizer, 3, 13);
-    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], uninterrupted[i], 1e-5 * uninterrupted[i]) << i;
-  }
-
-  // One key missing and one too many: both listed, nothing loaded.
-  struct Renamed : nn::Module {
-    Renamed() : p(register_parameter("unknown", zeros({5, 3}))) {}
-    nn::Parameter p;
-  };
-  Renamed renamed;
-  checkpoint::Contents wrong{.model = renamed};
-  const std::string what = message_of<KeyError>([&] { checkpoint::load(directory_, wrong); });
-  EXPECT_TRUE(contains(what, "unknown") && contains(what, "p0")) << what;
-  EXPECT_TRUE(renamed.p.value().to_host().equals(HostTensor({5, 3}, kFloat32)));
 }
 
 }  // namespace

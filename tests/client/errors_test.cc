@@ -87,7 +87,7 @@ TEST_F(ErrorsTest, AViewThatCutsAShardIsRefusedWithTheCheapestRedistribute) {
     FAIL() << "no error";
   } catch (const PlacementError& e) {
     EXPECT_EQ(e.op(), "flatten");
-    EXPECT_EQ(e.axis(), "");
+    EXPECT_EQ(e.axis(), "dp");
     EXPECT_FALSE(e.reason().empty());
     ASSERT_EQ(e.fix().size(), 1u);
     EXPECT_EQ(e.suggestion(), "for input 0: x.redistribute({Replicate(), Replicate()})");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "runtime/client/graph_core.h"
@@ -11,8 +12,11 @@
 namespace dtorch::testing {
 namespace {
 
+const OperatorDef& bytes_op();
+
 class RecordTest : public ClientTest {
  protected:
+  static void SetUpTestSuite() { bytes_op(); }  // registered while no runtime runs
   TensorOptions on(const Placements& placements) const { return {.mesh = mesh_, .placements = placements}; }
   InferenceCache& cache() { return client_.graph().core().cache(); }
   // Releases recorded so far, in order.
@@ -45,6 +49,60 @@ TEST_F(RecordTest, InfersARepeatedCallOnlyOnce) {
   EXPECT_EQ(num_inferences, before);
   EXPECT_EQ(cache().hits(), hits + 100);
   EXPECT_EQ(cache().num_specs(), specs);
+}
+
+struct WordAttrs {
+  std::string word;
+  bool flag = false;
+  std::vector<int64_t> list;
+  template <class V>
+  void fields(V& v) {
+    v("word", word);
+    v("flag", flag);
+    v("list", list);
+  }
+};
+
+TEST_F(RecordTest, EncodesAttributesOfACallAsInASpecHoweverLong) {
+  for (size_t length : {0u, 1u, 60u, 78u, 79u, 80u, 81u, 500u}) {
+    for (size_t items : {0u, 1u, 20u}) {
+      const WordAttrs attributes{std::string(length, 'w'), true, std::vector<int64_t>(items, 7)};
+      EXPECT_EQ(CallAttributes(attributes).bytes(), encode_attributes(attributes)) << length << " " << items;
+    }
+  }
+}
+
+// An operator with attributes of any bytes.
+const OperatorDef& bytes_op() {
+  static OperatorDef* const op = [] {
+    auto* def = new OperatorDef;  // lives as long as the process, like any operator
+    def->name = "bytes";
+    def->attributes.decode = [](const std::string&) { return std::shared_ptr<const void>(); };
+    def->infer = [](const InferContext& context) {
+      return std::vector<OutputMeta>{{context.shape(0), context.dtype(0)}};
+    };
+    OperatorRegistry::global().add(*def);
+    return def;
+  }();
+  return *op;
+}
+
+TEST_F(RecordTest, TellsAttributesOfAnyLengthApart) {
+  Tensor a = make({4, 6}, on({Shard(0), Replicate()}));
+  std::set<const OperatorSpec*> specs;
+  for (size_t length = 0; length < 40; ++length) {
+    for (size_t changed = 0; changed <= length; ++changed) {
+      std::string bytes(length, 'x');
+      if (changed < length) bytes[changed] = 'y';
+      const Tensor* input = &a;
+      Tensor result;
+      record_call({.op = bytes_op(), .attributes = bytes, .inputs = {&input, 1}, .output_layouts = {&a.layout(), 1}},
+                  {&result, 1}, Where::current());
+      const OperatorSpec* spec = result.value()->origin().spec;
+      EXPECT_EQ(spec->attributes, bytes);
+      EXPECT_TRUE(specs.insert(spec).second) << length << " " << changed;
+    }
+  }
 }
 
 TEST_F(RecordTest, InfersAnewForOtherAttributesShapesLayoutsAndPolicies) {

@@ -21,9 +21,10 @@ class NullTransport final : public Transport {
     if (log_) log_->push_back("transport");
   }
   int32_t node() const override { return 0; }
-  Request send(int32_t, uint32_t, std::span<const std::byte>) override { return 0; }
-  Request receive(int32_t, uint32_t, std::span<std::byte>) override { return 0; }
+  Request send(int32_t, uint32_t, std::span<const std::byte>, Owner) override { return 0; }
+  Request receive(int32_t, uint32_t, std::span<std::byte>, Owner) override { return 0; }
   bool test(Request) override { return true; }
+  void begin_epoch(uint32_t) override {}
   bool needs_polling() const override { return polls_; }
   int64_t messages_sent() const override { return 0; }
   int64_t bytes_sent() const override { return 0; }

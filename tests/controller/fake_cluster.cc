@@ -12,6 +12,8 @@ constexpr auto kPatience = std::chrono::seconds(10);
 
 OperatorDef make_op{.name = "test_make"};
 OperatorDef add_op{.name = "test_add"};
+OperatorDef scale_op{.name = "test_scale", .elementwise = true};
+OperatorDef sum_op{.name = "test_sum"};
 OperatorDef pair_op{.name = "test_pair"};
 OperatorDef effect_op{.name = "test_effect", .klass = OperatorClass::kEffect};
 OperatorDef move_op{.name = "test_move", .lowering = Lowering::kTransfer};
@@ -20,7 +22,7 @@ OperatorDef read_op{
 
 void register_once() {
   static const bool done = [] {
-    for (OperatorDef* def : {&make_op, &add_op, &pair_op, &effect_op, &move_op, &read_op})
+    for (OperatorDef* def : {&make_op, &add_op, &scale_op, &sum_op, &pair_op, &effect_op, &move_op, &read_op})
       OperatorRegistry::global().add(*def);
     return true;
   }();
@@ -65,19 +67,67 @@ void FakeNode::serve() {
       std::lock_guard lock(mutex_);
       feeds_.push_back(decode_feed(message).feed);
     } else if (message.kind == MessageKind::kPiece) {
-      take_piece(message);
+      take_piece(decoder_->decode(message));
+    } else if (message.kind == MessageKind::kTemplate) {
+      TemplateDefinition definition = decoder_->decode_template(message);
+      for (const OperatorSpec& spec : definition.new_specs) op_of_spec_[{definition.graph, spec.id}] = spec.op;
+      scalars_[{definition.graph, definition.id}] = definition.body->calls().scalars;
+      varying_[{definition.graph, definition.id}] = {};
+      std::lock_guard lock(mutex_);
+      templates_.push_back(std::move(definition));
+    } else if (message.kind == MessageKind::kReplay) {
+      Replay replay = decoder_->decode_replay(message);
+      Piece piece = expand(replay);
+      {
+        std::lock_guard lock(mutex_);
+        replays_.push_back(std::move(replay));
+      }
+      take_piece(std::move(piece));
+    } else if (message.kind == MessageKind::kInspect && behaviour_.answers) {
+      Answer answer = behaviour_.answers(node_);
+      answer.node = node_;
+      answer.number = decode_inspect(message).number;
+      endpoint_.send(kController, encode(answer));
     } else if (message.kind == MessageKind::kShutdown) {
       if (behaviour_.says_goodbye) endpoint_.send(kController, encode_goodbye(node_));
     }
   }
 }
 
-void FakeNode::take_piece(const Message& message) {
-  Piece piece = decoder_->decode(message);
+Piece FakeNode::expand(const Replay& replay) {
+  const TemplateBody& body = *replay.body;
+  std::map<OperandId, OperandId>& slots = slot_of_name_[replay.graph];
+  if (replay.first_call == 0) slots.clear();
+  size_t next = 0;
+  for (OperandId name : body.externals(replay.first_call, replay.end_call)) slots[name] = replay.operands[next++];
+  VaryingScalars& varying = varying_[{replay.graph, replay.id}];
+  std::vector<Scalar>& scalars = scalars_[{replay.graph, replay.id}];
+  for (uint32_t scalar : replay.new_varying) varying.add(scalar);
+  next = 0;
+  for (uint32_t scalar : varying.range(body.scalars_before(replay.first_call), body.scalars_before(replay.end_call)))
+    scalars[scalar] = replay.scalars[next++];
+  Piece piece;
+  piece.sequence = replay.sequence;
+  piece.graph = replay.graph;
+  piece.first_transfer = replay.first_transfer;
+  piece.wants_ack_now = replay.wants_ack_now;
+  LogicalGraph& graph = piece.graph_part;
+  graph.operators.assign(body.calls().operators.begin() + replay.first_call,
+                         body.calls().operators.begin() + replay.end_call);
+  graph.operands = body.calls().operands;
+  graph.scalars = scalars;
+  for (OperandId& operand : graph.operands) {
+    const auto slot = slots.find(operand & kMaxOperand);
+    operand = (slot == slots.end() ? kTemporary | (operand & kMaxOperand) : slot->second) | (operand & kLastUse);
+  }
+  return piece;
+}
+
+void FakeNode::take_piece(Piece piece) {
   for (const OperatorSpec& spec : piece.new_specs) op_of_spec_[{piece.graph, spec.id}] = spec.op;
   for (uint32_t i = 0; i < piece.graph_part.operators.size(); ++i) {
     const Operator& op = piece.graph_part.operators[i];
-    if (op.spec == kReleaseSpec) continue;
+    if (!op.is_call()) continue;
     const std::string name = OperatorRegistry::global().at(op_of_spec_.at({piece.graph, op.spec})).name;
     if (auto failure = behaviour_.fails.find(name); failure != behaviour_.fails.end()) {
       report(node_, piece.sequence, i, failure->second);
@@ -155,7 +205,7 @@ std::vector<Piece> FakeNode::wait_operators(size_t count) {
   arrived_.wait_for(lock, kPatience, [&] {
     size_t seen = 0;
     for (const Piece& piece : pieces_) {
-      for (const Operator& op : piece.graph_part.operators) seen += op.spec != kReleaseSpec;
+      for (const Operator& op : piece.graph_part.operators) seen += op.is_call();
     }
     return seen >= count;
   });
@@ -165,6 +215,16 @@ std::vector<Piece> FakeNode::wait_operators(size_t count) {
 std::vector<Piece> FakeNode::pieces() {
   std::lock_guard lock(mutex_);
   return pieces_;
+}
+
+std::vector<Replay> FakeNode::replays() {
+  std::lock_guard lock(mutex_);
+  return replays_;
+}
+
+std::vector<TemplateDefinition> FakeNode::templates() {
+  std::lock_guard lock(mutex_);
+  return templates_;
 }
 
 std::vector<uint64_t> FakeNode::feeds() {
@@ -187,9 +247,9 @@ const OperatorSpec& TestGraph::spec_of(const std::string& op) {
   spec = std::make_unique<OperatorSpec>();
   spec->id = static_cast<uint32_t>(specs_.size() - 1);
   spec->op = test_operator(op).index;
-  if (op == "test_add" || op == "test_pair") spec->inputs = {sharded, sharded};
-  if (op == "test_effect" || op == "test_read" || op == "test_move") spec->inputs = {sharded};
-  if (op == "test_make" || op == "test_add") spec->outputs = {sharded};
+  if (op == "test_add" || op == "test_sum" || op == "test_pair") spec->inputs = {sharded, sharded};
+  if (op == "test_effect" || op == "test_read" || op == "test_move" || op == "test_scale") spec->inputs = {sharded};
+  if (op == "test_make" || op == "test_add" || op == "test_sum" || op == "test_scale") spec->outputs = {sharded};
   if (op == "test_pair") spec->outputs = {sharded, sharded};
   if (op == "test_move") spec->outputs = {replicated};
   return *spec;
@@ -256,6 +316,12 @@ void TestGraph::close() {
   controller_.detach(*link_);
 }
 
+RuntimeOptions plain_options() {
+  RuntimeOptions options;
+  options.passes = {"dead_operators", "liveness"};
+  return options;
+}
+
 FakeCluster::FakeCluster(int32_t num_nodes, FakeNode::Behaviour behaviour, RuntimeOptions options) : fabric(num_nodes) {
   register_once();
   if (options.devices == 0) options.devices = 4;
@@ -293,7 +359,7 @@ std::vector<std::string> names_of(const std::vector<Piece>& pieces) {
     for (const OperatorSpec& spec : piece.new_specs)
       names[{piece.graph, spec.id}] = OperatorRegistry::global().at(spec.op).name;
     for (const Operator& op : piece.graph_part.operators) {
-      result.push_back(op.spec == kReleaseSpec ? "release" : names.at({piece.graph, op.spec}));
+      result.push_back(op.is_call() ? names.at({piece.graph, op.spec}) : op.spec == kAliasSpec ? "alias" : "release");
     }
   }
   return result;

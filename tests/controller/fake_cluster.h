@@ -15,25 +15,31 @@
 #include "ops/def/operator_def.h"
 #include "runtime/comm/in_process.h"
 #include "runtime/controller/main_controller.h"
+#include "runtime/graph/inspection.h"
+#include "runtime/graph/templates.h"
 
 namespace dtorch {
 
-// Operators "test_make" (no input), "test_add", "test_pair" (2 inputs, 2 outputs), "test_effect", "test_move" (a
-// redistribute) and "test_read".
+// Operators "test_make" (no input), "test_add", "test_sum" (2 inputs), "test_scale" (elementwise), "test_pair" (2
+// inputs, 2 outputs), "test_effect", "test_move" (a redistribute) and "test_read".
 const OperatorDef& test_operator(const std::string& name);
 inline constexpr int64_t kTestElements = 4;  // of every test tensor, float32
 
-// Pretends to be node `node`: says Hello, decodes pieces and keeps them, acknowledges (at once, or when the test says
+// Pretends to be node `node`: says Hello, decodes pieces and keeps them (of a replay its calls; operands without a slot
+// have kTemporary and their name), acknowledges (at once, or when the test says
 // so), answers reads with `kReadValue` in all elements (node 0 only).
 class FakeNode {
  public:
   static constexpr float kReadValue = 7;
+  static constexpr OperandId kTemporary = 0x40000000u;
   struct Behaviour {
     bool acknowledges = true;
     bool says_goodbye = true;
     std::string versions = "fake 1";
     uint64_t registry_hash = 0;                     // 0: the real one
     std::map<std::string, std::string> fails = {};  // operator name -> what its kernel says, on device = node
+    // What it says when the controller asks what it is doing, without number and node; null: nothing.
+    std::function<Answer(int32_t node)> answers = {};
   };
   FakeNode(InProcessFabric& fabric, int32_t node, Behaviour behaviour);
   ~FakeNode();
@@ -43,6 +49,8 @@ class FakeNode {
   // Waits until pieces with `count` operators (without releases) have arrived.
   std::vector<Piece> wait_operators(size_t count);
   std::vector<Piece> pieces();
+  std::vector<Replay> replays();
+  std::vector<TemplateDefinition> templates();
   std::vector<uint64_t> feeds();  // numbers, in order of arrival
   void acknowledge(Sequence sequence);
   void acknowledge_all();          // what has arrived and isn't acknowledged
@@ -51,7 +59,8 @@ class FakeNode {
 
  private:
   void serve();
-  void take_piece(const Message& message);
+  void take_piece(Piece piece);
+  Piece expand(const Replay& replay);
   void send_ack(std::vector<Sequence> sequences);
   ControlEndpoint& endpoint_;
   const int32_t node_;
@@ -59,11 +68,16 @@ class FakeNode {
   std::atomic<bool> acknowledges_;
   std::unique_ptr<PieceDecoder> decoder_;  // the thread's
   std::map<std::pair<GraphId, uint32_t>, uint16_t> op_of_spec_;
+  std::map<std::pair<GraphId, TemplateId>, VaryingScalars> varying_;
+  std::map<std::pair<GraphId, TemplateId>, std::vector<Scalar>> scalars_;
+  std::map<GraphId, std::map<OperandId, OperandId>> slot_of_name_;  // of the instance under way
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::vector<Piece> pieces_;  // under mutex_, as all below
   std::set<Sequence> unacknowledged_;
   std::vector<uint64_t> feeds_;
+  std::vector<Replay> replays_;
+  std::vector<TemplateDefinition> templates_;
   std::thread thread_;
 };
 
@@ -106,9 +120,12 @@ class TestGraph {
   bool closed_ = false;
 };
 
+// Without the passes that compare calls: tests make the same ones again and again and count them.
+RuntimeOptions plain_options();
+
 // Nodes and controller, started. options.devices: 4 unless set.
 struct FakeCluster {
-  FakeCluster(int32_t num_nodes, FakeNode::Behaviour behaviour = {}, RuntimeOptions options = {});
+  FakeCluster(int32_t num_nodes, FakeNode::Behaviour behaviour = {}, RuntimeOptions options = plain_options());
   ~FakeCluster();
   FakeNode& node(size_t n) { return *nodes[n]; }
   void acknowledge_from_now_on() {

@@ -34,6 +34,29 @@ TEST_F(Failure, AFailureGoesWithTheValueThroughCommunication) {
   expect_error<RuntimeFault>([&] { y.to_host_local(3); }, {"fail_on", "device 1"});
 }
 
+// How many rows would have come from a device that failed nobody knows; nobody waits for them either.
+TEST_F(KernelFailure, AFailureGoesThroughAnExchangeOfRowsThatDependOnData) {
+  const DeviceMesh mesh = cpu_mesh({4}, {"ep"});
+  const auto split = [&](const Shape& shape) { return distribute(iota(shape), mesh, {Shard(0)}).to(kFloat64); };
+  const auto through_experts = [&](const Tensor& x, const Tensor& w2) {
+    return expert_parallel(x, split({8, 4}), split({4, 2, 3}), split({4, 2, 3}), w2);
+  };
+  const Tensor x = split({8, 3}), w2 = split({4, 3, 2});
+  expect_error<RuntimeFault>([&] { through_experts(fail_on(x, 1), w2).to_host(); }, {"fail_on", "device 1"});
+  expect_error<RuntimeFault>([&] { through_experts(fail_on(x, 1), w2).to_host_local(3); }, {"fail_on", "device 1"});
+  expect_error<RuntimeFault>([&] { through_experts(x, fail_on(w2, 2)).to_host(); }, {"fail_on", "device 2"});
+  EXPECT_EQ(through_experts(fail_on(x, -1), w2).to_host().shape(), Shape({8, 3}));
+}
+
+TEST_F(KernelFailure, MemoryThatIsShortInARedistributionIsReportedWithItsLine) {
+  // Elements that share one place take no memory where they are, and more than there is where they are wanted.
+  const Tensor x = ones({2, 1}, {.mesh = DeviceMesh("cpu", {2}, {0, 1}), .placements = {Shard(0)}});
+  const Tensor huge = expand(x, {2, int64_t{1} << 44});
+  const std::string line = SourceLine{__FILE__, __LINE__ + 1}.str();
+  const Tensor all = huge.redistribute({Replicate()});
+  expect_error<RuntimeFault>([&] { slice(all, 1, 0, 2).to_host(); }, {"redistribute", "node 0", "device ", line});
+}
+
 TEST_F(Failure, WhatDoesNotDependOnAFailureIsRead) {
   const Tensor x = on_four({8, 3});
   const Tensor failed = fail_on(x, 0);

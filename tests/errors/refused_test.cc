@@ -74,10 +74,10 @@ TEST_F(Refused, AttentionOverAShardedHeadDim) {
 
 // --- views that cut a shard
 TEST_F(Refused, AReshapeThatCutsAShard) {
-  EXPECT_REFUSED("reshape", "", Inputs{on_two({2, 16, 6}, Shard(2))}, reshape(in[0], {2, 16, 3, 2}));
+  EXPECT_REFUSED("reshape", "axis 0", Inputs{on_two({2, 16, 6}, Shard(2))}, reshape(in[0], {2, 16, 3, 2}));
 }
 TEST_F(Refused, AFlattenThatMixesShards) {
-  EXPECT_REFUSED("reshape", "", Inputs{on_two({4, 6}, Shard(1))}, flatten(in[0]));
+  EXPECT_REFUSED("reshape", "axis 0", Inputs{on_two({4, 6}, Shard(1))}, flatten(in[0]));
 }
 TEST_F(Refused, AnExpandOfAShardedDim) {
   EXPECT_REFUSED("expand", "axis 0", Inputs{on_two({1, 3}, Shard(0))}, expand(in[0], {4, 3}));
@@ -173,6 +173,7 @@ TEST_F(Refused, AViewListsTheRowsThatAreLegalOnOneAxis) {
               (std::vector<std::string>{"(Replicate()) -> (Replicate())", "(Shard(0)) -> (Shard(0))",
                                         "(Shard(1)) -> (Shard(1))", "(Partial(sum)) -> (Partial(sum))"}));
     EXPECT_NE(error.reason().find("axis tp"), std::string::npos) << error.what();
+    EXPECT_EQ(error.axis(), "tp");
   }
 }
 TEST_F(Refused, NoOperatorIsCalledByAnInternalName) {
@@ -183,6 +184,13 @@ TEST_F(Refused, NoOperatorIsCalledByAnInternalName) {
     EXPECT_FALSE(called.empty());
   }
   EXPECT_STREQ(registry.find("mul_number")->called(), "mul");
+  EXPECT_STREQ(registry.find("arg_candidates")->called(), "max/min/argmax/argmin");
+  for (const char* internal :
+       {"arg_combine", "scan_totals", "extreme_totals", "halo_edges", "halo_windows", "norm_sums", "norm_apply",
+        "nll_total", "cross_entropy_pick", "cross_entropy_rows", "add_gumbel", "squared_deviations",
+        "topk_of_candidates", "ring_attention_step", "contract_leading"}) {
+    EXPECT_STRNE(registry.find(internal)->called(), internal);
+  }
   EXPECT_STREQ(registry.find("redistribute")->called(), "redistribute");
 }
 

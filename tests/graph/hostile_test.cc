@@ -19,6 +19,10 @@ std::vector<Message> all_messages() {
   messages.push_back(encoder.encode(sample_piece()));
   PieceEncoder other;
   messages.push_back(other.encode(PieceSource(0, 5).next(60)));
+  PieceEncoder of_templates;
+  messages.push_back(of_templates.encode(sample_template()));
+  messages.push_back(encode(sample_replay(true)));
+  messages.push_back(encode(half_replay()));
   return messages;
 }
 
@@ -111,8 +115,8 @@ Message piece_with_meta(const std::vector<int64_t>& shape, uint8_t dtype,
   auto ordered = builder.CreateVector(order);
   auto meta_table = wire::CreateMeta(builder, dims, dtype, mesh, placed, ordered);
   auto metas = builder.CreateVector(&meta_table, 1);
-  auto root = wire::CreatePiece(builder, 0, 0, 0, 0, false, 0, meshes, metas);
-  builder.Finish(root, "DT1d");
+  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas);
+  builder.Finish(root, "DT2d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr};
 }
@@ -155,7 +159,7 @@ TEST(HostileBytes, ManyTablesThatShareOneVectorAreRefused) {
   auto members = builder.CreateVector(devices);
   const std::vector<flatbuffers::Offset<wire::Mesh>> same(1000, wire::CreateMesh(builder, kind, sizes, members));
   auto meshes = builder.CreateVector(same);
-  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, 0, false, 0, meshes), "DT1d");
+  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes), "DT2d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   EXPECT_TRUE(
       is_refused({MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr}));

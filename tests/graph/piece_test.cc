@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "runtime/graph/fused_runs.h"
 #include "tests/graph/samples.h"
 
 namespace dtorch {
@@ -132,6 +133,12 @@ TEST(PieceWire, RefusesCallsThatDoNotFitTheirSpec) {
   piece = sample_piece();
   piece.graph_part.operators[2].flags = 1;
   EXPECT_REFUSED(piece, "call 2 has unknown flags");
+  piece = sample_piece();
+  piece.graph_part.operators.back().flags = kFusedWithNext;
+  EXPECT_REFUSED(piece, "is fused with nothing");
+  piece = sample_piece();
+  piece.graph_part.operators[0].flags = kFusedWithNext;  // the next has two outputs
+  EXPECT_REFUSED(piece, "call 1 can't be fused with the call before it");
   piece = sample_piece();
   piece.graph_part.operators[0].spec = kReleaseSpec;
   EXPECT_REFUSED(piece, "call 0 is a release with outputs or scalars");

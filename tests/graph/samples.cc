@@ -29,6 +29,44 @@ bool same_spec(const OperatorSpec& a, const OperatorSpec& b) {
 
 }  // namespace
 
+Answer sample_answer() {
+  const TraceEvent event{.begin_ns = 10,
+                         .end_ns = 12,
+                         .sequence = 7,
+                         .transfer = 3,
+                         .bytes = 64,
+                         .op_index = 2,
+                         .kind = TraceKind::kSend,
+                         .peer = 1,
+                         .stage = 1};
+  return {.epoch = 1,
+          .node = 1,
+          .number = 3,
+          .clock_ns = 123456789,
+          .machine = 99,
+          .devices = {{.device = 2, .activity = Activity::kRuns, .at = {7, 1}},
+                      {.device = 3, .activity = Activity::kWaits, .at = {7, 4}, .waits_for = {7, 2}}},
+          .transfers = {{.place = {7, 2}, .number = 12, .phase = TransferPhase::kSources, .waits_for = {2}},
+                        {.place = {6, 9}, .number = 11, .phase = TransferPhase::kSends, .waits_for = {0}}},
+          .num_transfers = 5,
+          .memory = {{.device = 2,
+                      .bytes_in_use = 96,
+                      .peak_bytes = 128,
+                      .num_tensors = 3,
+                      .largest = {{.graph = 1, .slot = 5, .storage_bytes = 64}}},
+                     {.device = 3}},
+          .profiles = {{.device = 2,
+                        .window_ns = 1000,
+                        .rows = {{.graph = 1,
+                                  .spec = 4,
+                                  .calls = 7,
+                                  .run_ns = 300,
+                                  .wait_ns = 20,
+                                  .bytes = 4096,
+                                  .moved_bytes = 512}}}},
+          .tracks = {{.device = 2, .dropped = 1, .events = {event}}, {.device = -1, .events = {event, event}}}};
+}
+
 std::vector<Message> sample_messages() {
   Config config;
   config.epoch = 3;
@@ -49,12 +87,46 @@ std::vector<Message> sample_messages() {
       encode(config),
       encode(Feed{1, 99, 2}, bytes_of(24)),
       encode(ack),
-      encode(ErrorReport{1, 2, 3, 4, 5, "[matmul] out of memory"}),
+      encode(ErrorReport{1, 2, 3, 4, 5, "[matmul] out of memory", sample_answer().memory[0]}),
       encode(ReadData{1, 0, 77, Box{{1, 2}, {2, 3}}}, bytes_of(24)),
       encode(Shutdown{-3, "the client threw"}),
       encode_goodbye(4),
       encode_reset_peak(),
+      encode(Inspect{.number = 3, .aspect = Aspect::kStatus}),
+      encode(sample_answer()),
+      PieceEncoder().encode(sample_snapshot()),
+      encode(sample_part(), bytes_of(8 + 20)),
+      encode(SnapshotPart{.epoch = 2, .snapshot = 9, .owner = 3, .is_poisoned = true, .poison = "[matmul] failed"},
+             nullptr),
+      encode(SnapshotStored{2, 1, 9, 1000, 500}),
   };
+}
+
+SnapshotOrder sample_snapshot() {
+  const DeviceMesh flat = init_device_mesh("cpu", {4});
+  const TensorMeta* a = intern_meta({8, 6}, kFloat32, Layout(flat, {Shard(1)}, 2));
+  const TensorMeta* b = intern_meta({2}, kInt64, Layout(DeviceMesh("cpu", {2}, {1, 2}), {Replicate()}, 1));
+  SnapshotOrder order{.epoch = 2, .snapshot = 9, .action = SnapshotAction::kRestore};
+  order.values = {{1, 0, a, false}, {1, 7, b, true}, {4, 2, a, false}};
+  order.places.node_of_device.assign(static_cast<size_t>(kNumDevices), 1);
+  order.places.buddy_of_node = {kNoBuddy, 2, 1};
+  order.done_effects = {77, uint64_t{1} << 63};
+  return order;
+}
+
+// Three numbers, two apart, behind two others.
+SnapshotPart sample_part() {
+  return {.epoch = 2,
+          .snapshot = 9,
+          .owner = 3,
+          .device = 1,
+          .is_copy = true,
+          .graph = 4,
+          .slot = 7,
+          .dtype = kFloat32,
+          .local_shape = {3},
+          .strides = {2},
+          .lead = 8};
 }
 
 Piece sample_piece() {
@@ -78,6 +150,51 @@ Piece sample_piece() {
   add_call(graph, 2, {1}, {});
   add_call(graph, kReleaseSpec, {1, kMaxOperand}, {});
   return piece;
+}
+
+TemplateDefinition sample_template() {
+  const Piece piece = sample_piece();
+  TemplateDefinition definition;
+  definition.epoch = 1;
+  definition.graph = 3;
+  definition.id = 5;
+  definition.new_specs = piece.new_specs;
+  LogicalGraph calls;
+  add_call(calls, kReleaseSpec, {0}, {});
+  add_call(calls, 0, {}, {2}, {Scalar::of(0.5), Scalar::of_int(-1)});
+  add_call(calls, 1, {2, 1}, {3, 4});
+  add_call(calls, 0, {}, {5}, {Scalar::of(2)});
+  add_call(calls, 1, {2 | kLastUse, 5 | kLastUse}, {6, 7});
+  add_call(calls, 2, {6 | kLastUse}, {});
+  add_call(calls, kReleaseSpec, {3}, {});
+  definition.body = std::make_shared<const TemplateBody>(std::move(calls), 2);
+  return definition;
+}
+
+Replay sample_replay(bool varies) {
+  Replay replay;
+  replay.epoch = 1;
+  replay.sequence = 9;
+  replay.graph = 3;
+  replay.first_transfer = 4;
+  replay.id = 5;
+  replay.end_call = 7;
+  replay.wants_ack_now = true;
+  replay.ends = true;
+  replay.operands = {10, 11, 12, 13};  // live-ins 0 and 1, then 4 and 7, which outlive it
+  if (varies) {
+    replay.new_varying = {2};
+    replay.scalars = {Scalar::of(3)};
+  }
+  return replay;
+}
+
+Replay half_replay() {
+  Replay replay = sample_replay(false);
+  replay.end_call = 4;
+  replay.ends = false;
+  replay.operands = {10, 11, 12};
+  return replay;
 }
 
 const TensorMeta* PieceSource::random_meta() {
@@ -176,12 +293,37 @@ void decode_any(const Message& message) {
     case MessageKind::kResetPeak:
       decode_reset_peak(message);
       break;
+    case MessageKind::kTemplate:
+      PieceDecoder(kNumOps, kNumDevices).decode_template(message);
+      break;
+    case MessageKind::kReplay: {
+      PieceEncoder encoder;
+      PieceDecoder decoder(kNumOps, kNumDevices);
+      decoder.decode_template(encoder.encode(sample_template()));
+      decoder.decode_replay(message);
+      break;
+    }
+    case MessageKind::kInspect:
+      decode_inspect(message);
+      break;
+    case MessageKind::kAnswer:
+      decode_answer(message);
+      break;
+    case MessageKind::kSnapshot:
+      PieceDecoder(kNumOps, kNumDevices).decode_snapshot(message);
+      break;
+    case MessageKind::kSnapshotPart:
+      decode_snapshot_part(message);
+      break;
+    case MessageKind::kSnapshotStored:
+      decode_snapshot_stored(message);
+      break;
   }
 }
 
 Message with_head(const Message& message, Bytes head) {
   head.shrink_to_fit();
-  return {message.kind, std::make_shared<const Bytes>(std::move(head)), message.payload};
+  return {message.kind, std::make_shared<const Bytes>(std::move(head)), message.payload, message.epoch};
 }
 
 std::string difference(const Piece& sent, const Piece& received) {

@@ -4,17 +4,29 @@
 #include <string>
 #include <vector>
 
-#include "runtime/graph/messages.h"
+#include "runtime/graph/inspection.h"
+#include "runtime/graph/snapshot.h"
+#include "runtime/graph/templates.h"
 
 namespace dtorch::testing_graph {
 
 inline constexpr uint16_t kNumOps = 50;
 inline constexpr int64_t kNumDevices = 16;
 
-// One valid message of every kind but kPiece.
+Answer sample_answer();
+// To restore three values of two Graphs; a part of one that isn't contiguous.
+SnapshotOrder sample_snapshot();
+SnapshotPart sample_part();
+// One valid message of every kind but kPiece, kTemplate and kReplay.
 std::vector<Message> sample_messages();
 // A first piece: two meshes, metas with every kind of placement, three specs, a handful of calls and a release.
 Piece sample_piece();
+
+// A template with two live-ins (one of which it releases), temporaries, two values that outlive it and scalars.
+TemplateDefinition sample_template();
+// A whole instance of it, and the first half of one. `varies`: one of its scalars begins to vary with it.
+Replay sample_replay(bool varies);
+Replay half_replay();
 
 // Draws pieces of one Graph that use and define specs as a client would.
 class PieceSource {
@@ -33,7 +45,8 @@ class PieceSource {
   Sequence sequence_ = 0;
 };
 
-// Calls the decoder of the message's kind; a piece goes to a new PieceDecoder. Throws what the decoder throws.
+// Calls the decoder of the message's kind; pieces and templates go to a new PieceDecoder, a replay to one that knows
+// sample_template. Throws what the decoder throws.
 void decode_any(const Message& message);
 
 // The bytes with something changed, as a message of the same kind. Heads are never shared between results.

@@ -52,6 +52,66 @@ TEST(Wire, FeedsAndReadsCarryTheirBytesBeside) {
   EXPECT_TRUE(decode_read_data(encode(ReadData{0, 0, 0, Box{{0}, {0}}}, nullptr)).box.empty());
 }
 
+TEST(Wire, QuestionsAndAnswersKeepEveryField) {
+  const Inspect question = decode_inspect(encode(Inspect{.number = 9, .aspect = Aspect::kStatus}));
+  EXPECT_EQ(question.number, 9u);
+  EXPECT_EQ(question.aspect, Aspect::kStatus);
+  const Answer sent = sample_answer();
+  const Answer received = decode_answer(encode(sent));
+  EXPECT_EQ(received.epoch, sent.epoch);
+  EXPECT_EQ(received.node, sent.node);
+  EXPECT_EQ(received.number, sent.number);
+  EXPECT_EQ(received.clock_ns, sent.clock_ns);
+  EXPECT_EQ(received.machine, sent.machine);
+  EXPECT_EQ(received.devices, sent.devices);
+  EXPECT_EQ(received.memory, sent.memory);
+  ASSERT_EQ(received.profiles.size(), 1u);
+  EXPECT_EQ(received.profiles[0].device, 2);
+  EXPECT_EQ(received.profiles[0].window_ns, 1000);
+  EXPECT_EQ(received.profiles[0].rows, sent.profiles[0].rows);
+  ASSERT_EQ(received.tracks.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(received.tracks[i].device, sent.tracks[i].device);
+    EXPECT_EQ(received.tracks[i].dropped, sent.tracks[i].dropped);
+    EXPECT_EQ(received.tracks[i].events, sent.tracks[i].events);
+  }
+  EXPECT_EQ(received.num_transfers, sent.num_transfers);
+  ASSERT_EQ(received.transfers.size(), sent.transfers.size());
+  for (size_t i = 0; i < sent.transfers.size(); ++i) {
+    EXPECT_EQ(received.transfers[i].place, sent.transfers[i].place);
+    EXPECT_EQ(received.transfers[i].number, sent.transfers[i].number);
+    EXPECT_EQ(received.transfers[i].phase, sent.transfers[i].phase);
+    EXPECT_EQ(received.transfers[i].waits_for, sent.transfers[i].waits_for);
+  }
+}
+
+TEST(Wire, AnswersThatCannotBeAreRefused) {
+  const auto refused = [](auto change) {
+    Answer answer = sample_answer();
+    change(answer);
+    EXPECT_THROW(decode_answer(encode(answer)), DecodeError);
+  };
+  refused([](Answer& a) { a.node = -1; });
+  refused([](Answer& a) { a.devices[0].device = -1; });
+  refused([](Answer& a) { a.devices[0].activity = static_cast<Activity>(3); });
+  refused([](Answer& a) { a.transfers[0].phase = static_cast<TransferPhase>(3); });
+  refused([](Answer& a) { a.num_transfers = 1; });
+  refused([](Answer& a) { a.memory[0].peak_bytes = -1; });
+  refused([](Answer& a) { a.memory[0].largest[0].storage_bytes = -1; });
+  refused([](Answer& a) { a.profiles[0].rows[0].calls = -1; });
+  refused([](Answer& a) { a.profiles[0].rows[0].moved_bytes = -1; });
+  refused([](Answer& a) { a.tracks[0].device = -2; });
+  refused([](Answer& a) { a.tracks[0].events[0].end_ns = 9; });
+  refused([](Answer& a) { a.tracks[1].events[0].kind = static_cast<TraceKind>(5); });
+  Message fewer = encode(sample_answer());
+  fewer.payload = std::make_shared<const Bytes>(fewer.payload->size() - sizeof(TraceEvent));
+  EXPECT_THROW(decode_answer(fewer), DecodeError);
+  fewer.payload = nullptr;
+  EXPECT_THROW(decode_answer(fewer), DecodeError);
+  EXPECT_THROW(decode_inspect(encode(Inspect{.aspect = static_cast<Aspect>(0)})), DecodeError);
+  EXPECT_THROW(decode_inspect(encode(Inspect{.aspect = static_cast<Aspect>(99)})), DecodeError);
+}
+
 TEST(Wire, AcksAndErrorsKeepEveryField) {
   const Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8, {1, 3}, {5, 4}};
   const Ack ack = decode_ack(encode(sent));
@@ -97,6 +157,7 @@ TEST(Wire, EveryMessageSurvivesPackingByteForByte) {
   for (const Message& sent : messages) {
     const Message received = unpack(pack(sent));
     EXPECT_EQ(received.kind, sent.kind);
+    EXPECT_EQ(received.epoch, sent.epoch);
     EXPECT_EQ(*received.head, *sent.head);
     ASSERT_EQ(received.payload == nullptr, sent.payload == nullptr);
     EXPECT_TRUE(sent.payload == nullptr || *received.payload == *sent.payload);
@@ -110,6 +171,7 @@ TEST(Wire, UnpackRefusesWhatPackDoesNotWrite) {
     EXPECT_THROW(unpack(std::span(good).first(size)), DecodeError) << size;
   }
   for (size_t at = 0; at < 16; ++at) {
+    if (at >= 4 && at < 8) continue;  // the epoch
     Bytes bad = good;
     bad[at] ^= std::byte{0x80};
     EXPECT_THROW(unpack(bad), DecodeError) << at;
@@ -157,6 +219,8 @@ TEST(Wire, RefusesFieldsThatCanNotBe) {
   refused([](Config& c) { c.slot_of_device[1] = 2; });
   refused([](Config& c) { c.slot_of_device.pop_back(); });
   refused([](Config& c) { c.num_nodes = 0; });
+  refused([](Config& c) { c.live_nodes = {0, 2}; });
+  refused([](Config& c) { c.live_nodes = {1, 0}; });
   refused([](Config& c) { c.threads_per_device = 0; });
   refused([](Config& c) { c.deadline_s = -1; });
   refused([](Config& c) { c.deadline_s = std::numeric_limits<double>::quiet_NaN(); });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "dtorch/io.h"
 #include "dtorch/nn.h"
@@ -12,6 +13,7 @@
 #include "io/checkpoint_parts.h"
 #include "io/file.h"
 #include "io/hdf5_file.h"
+#include "io/slabs.h"
 #include "io/slices.h"
 #include "tests/support/cluster.h"
 #include "tests/support/values.h"
@@ -118,6 +120,31 @@ TEST_F(CheckpointLayouts, EveryNodeWritesWhatItsDevicesHoldAndEachElementIsWritt
   }
 }
 
+// The file merges three dims, two of which are cut: no regular part of it, so that it is shown and read in pieces.
+TEST_F(CheckpointLayouts, PartsThatAreIrregularInTheFileAreShownInPieces) {
+  struct Merged : nn::Module {
+    explicit Merged(const Layout& layout) {
+      w = register_parameter("w", randn({2, 3, 4}, {.mesh = layout.mesh(), .placements = layout.placements()}))
+              .with_file_shape({24});
+    }
+    nn::Parameter w;
+  };
+  const Layout crossed(cpu_mesh({2, 2}), {Shard(1), Shard(2)}, 3), split(cpu_mesh({4}), {Shard(2)}, 3);
+  for (const auto& [from, to] : {std::pair(crossed, split), std::pair(split, crossed)}) {
+    manual_seed(3);
+    Merged saved(from);
+    const fs::path path = checkpoint::save(folder_, {.model = saved, .step = 1});
+    const HostTensor values = saved.w.value().to_host();
+    std::vector<float> shown(24);
+    io::Hdf5File(path / "model.h5", io::Hdf5File::Mode::kRead).read_box("model/w", {{0}, {24}}, shown.data());
+    EXPECT_EQ(shown, values.to_vector<float>());
+    Merged loaded(to);
+    checkpoint::Contents contents{.model = loaded};
+    checkpoint::load(folder_, contents);
+    EXPECT_EQ(check_tensor(loaded.w.value(), values, 0), "");
+  }
+}
+
 TEST_F(CheckpointLayouts, AnAsynchronousSaveHasTheValuesOfItsCall) {
   const LayoutChoice choice = choices()[1];
   Parts model(choice);
@@ -140,6 +167,22 @@ TEST_F(CheckpointLayouts, AnAsynchronousSaveHasTheValuesOfItsCall) {
     checkpoint::load(folder_ / checkpoint::directory_name(step), contents);
     EXPECT_EQ(check_tensor(matrix.value(), expected, 0), "") << "step " << step;
   }
+}
+
+// What the config waits for may come after the save has returned; a save that waited for it would never end.
+TEST_F(CheckpointLayouts, AConfigMayBeKnownLaterThanTheSaveBegins) {
+  Parts model(choices()[1]);
+  std::promise<std::string> known;
+  checkpoint::save_async(folder_, {.model = model, .step = 1, .late_config = [later = known.get_future().share()] {
+                                     return later.get();
+                                   }});
+  EXPECT_TRUE(checkpoint::is_writing());
+  known.set_value("late");
+  checkpoint::wait();
+  EXPECT_EQ(checkpoint::latest(folder_)->config, "late");
+  const auto failing = []() -> std::string { throw RuntimeFault("a step has failed"); };
+  EXPECT_THROW(checkpoint::save(folder_, {.model = model, .step = 2, .late_config = failing}), RuntimeFault);
+  EXPECT_EQ(checkpoint::latest(folder_)->step, 1);
 }
 
 TEST_F(CheckpointLayouts, AValueThatIsMissingFailsTheSaveWithTheReason) {
@@ -235,13 +278,34 @@ TEST(Hdf5Files, AFullDiskIsAnErrorAtTheCallThatMetIt) {
 
 TEST(CheckpointBoxes, AreShownInTheShapeOfTheFile) {
   const auto slab = [](const Shape& shape, const Box& box, const Shape& file) {
-    const auto found = checkpoint::slab_of(shape, box, file);
+    const auto found = io::slab_of(shape, box, file);
     return found ? found->start.str() + found->stride.str() + found->count.str() + found->block.str() : "none";
   };
   EXPECT_EQ(slab({3, 4, 6}, {{1, 0, 0}, {2, 4, 6}}, {12, 6}), "[4, 0][12, 6][1, 1][8, 6]");
   EXPECT_EQ(slab({3, 4, 6}, {{0, 2, 3}, {3, 2, 3}}, {12, 6}), "[2, 3][4, 6][3, 1][2, 3]");
   EXPECT_EQ(slab({3, 4}, {{1, 1}, {1, 2}}, {12}), "[5][4][1][2]");
   EXPECT_EQ(slab({2, 3, 4}, {{0, 0, 0}, {2, 2, 2}}, {24}), "none");
+  EXPECT_EQ(slab({3, 4}, {{0, 0}, {3, 4}}, {4, 3}), "none") << "not a merger of neighbours";
+  const auto parts = io::slabs_of({2, 3, 4}, {{0, 1, 2}, {2, 2, 2}}, {24});
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[1].part, (Box{{1, 1, 2}, {1, 2, 2}}));
+  EXPECT_EQ(parts[1].slab.start, (Shape{18}));
+  EXPECT_THROW(io::slabs_of({3, 4}, {{0, 0}, {3, 4}}, {4, 3}), InternalError);
+}
+
+TEST(CheckpointBoxes, BlocksFollowOneAnotherAndEndWithChunks) {
+  std::vector<std::string> blocks;
+  const auto note = [&](const Box& block) { blocks.push_back(block.str()); };
+  io::for_each_block({{0, 0}, {5, 4}}, 12, 8, note);
+  EXPECT_EQ(blocks, (std::vector<std::string>{"[0:2, 0:4]", "[2:4, 0:4]", "[4:5, 0:4]"}));
+  blocks.clear();
+  io::for_each_block({{1, 0}, {2, 4}}, 3, 1, note);
+  EXPECT_EQ(blocks, (std::vector<std::string>{"[1:2, 0:3]", "[1:2, 3:4]", "[2:3, 0:3]", "[2:3, 3:4]"}));
+  blocks.clear();
+  io::for_each_block(whole({}), 3, 1, note);
+  EXPECT_EQ(blocks.size(), 1u);
+  io::for_each_block(whole({0, 2}), 3, 1, note);
+  EXPECT_EQ(blocks.size(), 1u);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dtorch/io.h"
+#include "dtorch/nn.h"
 #include "tests/io/gguf_writer.h"
 #include "tests/support/cluster.h"
 
@@ -162,6 +163,33 @@ TEST_F(LlamaFiles, AnIndexThatIsNoIndexIsADecodeError) {
   ASSERT_EQ(hugging_face_error(Json::object()), "");
   std::ofstream(folder_ / "model.safetensors.index.json") << "{\"weight_map\": [1";
   EXPECT_THROW(io::open_llama(folder_), DecodeError);
+}
+
+TEST_F(LlamaFiles, AnIndexIsTakenAtItsWord) {
+  ASSERT_EQ(hugging_face_error(Json::object()), "");
+  fs::rename(folder_ / "model.safetensors", folder_ / "model-1.safetensors");
+  Json map;
+  for (const Named& tensor : kHuggingFace) map[tensor.name] = "model-1.safetensors";
+  const auto error_with = [&](const Json& changes) {
+    Json changed = map;
+    changed.update(changes);
+    std::ofstream(folder_ / "model.safetensors.index.json") << Json{{"weight_map", changed}};
+    return error_of(folder_);
+  };
+  EXPECT_EQ(error_with(Json::object()), "");
+  const std::string shard = error_with({{"model.norm.weight", "model-2.safetensors"}});
+  EXPECT_NE(shard.find("'model.norm.weight' is in 'model-2.safetensors', which isn't there"), std::string::npos)
+      << shard;
+  const std::string tensor = error_with({{"lm_head.weight", "model-1.safetensors"}});
+  EXPECT_NE(tensor.find("'lm_head.weight' is in 'model-1.safetensors', which doesn't have it"), std::string::npos)
+      << tensor;
+}
+
+TEST_F(LlamaFiles, TensorsThatAreMissingOrHaveAnotherShapeAreListedAndNothingIsLoaded) {
+  const std::string shape = hugging_face_error({{"intermediate_size", 9}});
+  EXPECT_NE(shape.find("shape of layers.0.w1: [8, 4], the model has [9, 4]"), std::string::npos) << shape;
+  const std::string missing = hugging_face_error({{"tie_word_embeddings", false}});
+  EXPECT_NE(missing.find("missing: head"), std::string::npos) << missing;
 }
 
 }  // namespace

@@ -17,30 +17,40 @@ class ContextParallelTest : public KernelTest {
   struct Result {
     HostTensor out, dq, dk, dv;
   };
-  static Result attend(const Layout& layout, const Heads& heads, int64_t length, bool is_causal, int64_t keys = 0) {
+  struct Mask {
+    bool is_causal = false;
+    RingOrder order = RingOrder::kAuto;
+  };
+  static Result attend(const Layout& layout, const Heads& heads, int64_t length, const Mask& mask, int64_t keys = 0) {
     const auto leaf = [&](int64_t count, int64_t tokens, uint64_t seed) {
       return distribute(normal({2, count, tokens, 4}, kFloat64, seed), layout).requires_grad_();
     };
     const int64_t key_length = keys > 0 ? keys : length;
     Tensor q = leaf(heads.query, length, 1), k = leaf(heads.key_value, key_length, 2),
            v = leaf(heads.key_value, key_length, 3);
-    const Tensor out = scaled_dot_product_attention(q, k, v, {.is_causal = is_causal});
+    const Tensor out = scaled_dot_product_attention(q, k, v, {.is_causal = mask.is_causal, .ring_order = mask.order});
     EXPECT_EQ(out.layout(), layout);
     (out * distribute(normal(out.shape(), kFloat64, 4), layout)).sum().backward();
     EXPECT_EQ(k.grad().layout(), layout);
     return {out.to_host(), q.grad().to_host(), k.grad().to_host(), v.grad().to_host()};
   }
 
+  // With a causal mask in both orders of a ring.
   static void expect_same_as_one_device(const Layout& layout, const Heads& heads, int64_t length, bool is_causal,
                                         int64_t keys = 0) {
-    SCOPED_TRACE(layout.str() + " heads " + std::to_string(heads.query) + "/" + std::to_string(heads.key_value) +
-                 " length " + std::to_string(length) + (is_causal ? " causal" : ""));
-    const Result want = attend(Layout::replicated(cpu_mesh({1})), heads, length, is_causal, keys);
-    const Result got = attend(layout, heads, length, is_causal, keys);
-    EXPECT_EQ(difference(got.out, want.out, 1e-12), "");
-    EXPECT_EQ(difference(got.dq, want.dq, 1e-12), "");
-    EXPECT_EQ(difference(got.dk, want.dk, 1e-12), "");
-    EXPECT_EQ(difference(got.dv, want.dv, 1e-12), "");
+    const Result want = attend(Layout::replicated(cpu_mesh({1})), heads, length, {is_causal}, keys);
+    std::vector<RingOrder> orders = {RingOrder::kContiguous};
+    if (is_causal) orders.push_back(RingOrder::kBalanced);
+    for (RingOrder order : orders) {
+      SCOPED_TRACE(layout.str() + " heads " + std::to_string(heads.query) + "/" + std::to_string(heads.key_value) +
+                   " length " + std::to_string(length) + (is_causal ? " causal" : "") +
+                   (order == RingOrder::kBalanced ? " balanced" : ""));
+      const Result got = attend(layout, heads, length, {is_causal, order}, keys);
+      EXPECT_EQ(difference(got.out, want.out, 1e-12), "");
+      EXPECT_EQ(difference(got.dq, want.dq, 1e-12), "");
+      EXPECT_EQ(difference(got.dk, want.dk, 1e-12), "");
+      EXPECT_EQ(difference(got.dv, want.dv, 1e-12), "");
+    }
   }
 };
 

@@ -1,4 +1,8 @@
 // One job of two nodes and eight devices for models.
+#include "runtime/worker/prepared_check.h"
 #include "tests/support/cluster.h"
 
-int main(int argc, char** argv) { return dtorch::test::run_tests(argc, argv, 2, 8); }
+int main(int argc, char** argv) {
+  dtorch::set_check_prepared(true);
+  return dtorch::test::run_tests(argc, argv, 2, 8);
+}

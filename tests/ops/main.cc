@@ -1,6 +1,7 @@
 // One test for each operator that has samples, beside the tests of this folder.
 #include "checker/checker.h"
 #include "ops/ops.h"
+#include "runtime/worker/prepared_check.h"
 #include "tests/ops/excluded_rows.h"
 #include "tests/support/cluster.h"
 
@@ -27,6 +28,7 @@ class OperatorTest : public dtorch::test::KernelTest {
 }  // namespace
 
 int main(int argc, char** argv) {
+  dtorch::set_check_prepared(true);
   dtorch::register_builtin_operators();
   const dtorch::OperatorRegistry& registry = dtorch::OperatorRegistry::global();
   for (uint16_t index = 0; index < registry.size(); ++index) {
@@ -35,5 +37,5 @@ int main(int argc, char** argv) {
     testing::RegisterTest("Operators", op.name, nullptr, nullptr, __FILE__, __LINE__,
                           [&op]() -> dtorch::test::KernelTest* { return new OperatorTest(op); });
   }
-  return dtorch::test::run_tests(argc, argv, 2, 4);
+  return dtorch::test::run_tests(argc, argv, 2, 8);
 }

@@ -1,56 +1,29 @@
 // How jobs end: exit codes, the first cause on stderr, nothing left running within 10 s.
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "tests/programs/run_program.h"
+#include "tests/programs/small_training.h"
 
 namespace dtorch::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A token file of a little repetitive text, and a folder for a run.
-class Ending : public testing::Test {
+class Ending : public SmallTraining {
  protected:
-  void SetUp() override {
-    folder_ = scratch_folder("ending");
-    std::ofstream text(folder_ + "/text.txt");
-    for (int i = 0; i < 2000; ++i) text << "line " << i * 7919 % 1000 << " of a small text.\n";
-    text.close();
-    const ProgramResult prepared =
-        run_program({"dtorch_app", "prepare", "--text", folder_ + "/text.txt", "--out", folder_ + "/text.h5"});
-    ASSERT_EQ(prepared.exit_code, 0) << prepared.errors;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::vector<std::string> train(std::vector<std::string> more) const {
-    std::vector<std::string> command = {"dtorch_app",  "train", "--data",    folder_ + "/text.h5",
-                                        "--dim",       "32",    "--layers",  "2",
-                                        "--heads",     "2",     "--length",  "32",
-                                        "--batch",     "4",     "--devices", "4",
-                                        "--dp",        "2",     "--tp",      "2",
-                                        "--log-every", "1"};
-    command.insert(command.end(), more.begin(), more.end());
+  // The whole command.
+  std::vector<std::string> train(const std::vector<std::string>& more) const {
+    std::vector<std::string> command = SmallTraining::train(more);
+    command.insert(command.begin(), "dtorch_app");
     return command;
   }
-  std::string folder_;
 };
 
-bool has_step(const std::string& output, int step) {
-  return output.find("] " + std::to_string(step) + "/") != std::string::npos;
-}
-
 TEST_F(Ending, StopSignalsSaveAtTheNextStepAndResumeGoesOnWithTheSameLosses) {
-  const std::vector<std::string> common = {"--steps", "40", "--validation-share", "0", "--metrics"};
+  const std::vector<std::string> common = {"--steps", "40", "--metrics"};
   auto command = [&](const std::string& metrics, std::vector<std::string> more) {
     std::vector<std::string> all = train(common);
     all.push_back(folder_ + "/" + metrics);
@@ -79,17 +52,7 @@ TEST_F(Ending, StopSignalsSaveAtTheNextStepAndResumeGoesOnWithTheSameLosses) {
     EXPECT_NE(part.output.find("asked to stop"), std::string::npos) << part.output << part.errors;
     const ProgramResult rest = run_program(command(metrics, {"--checkpoint-dir", saved, "--resume"}), {.np = 2});
     ASSERT_EQ(rest.exit_code, 0) << rest.errors;
-    // Losses by step, the interrupted run's and its continuation's together.
-    auto losses = [&](const std::string& name) {
-      std::map<int64_t, double> out;
-      std::ifstream file(folder_ + "/" + name);
-      for (std::string line; std::getline(file, line);) {
-        const auto json = nlohmann::json::parse(line);
-        out[json.at("step")] = json.at("loss");
-      }
-      return out;
-    };
-    EXPECT_EQ(losses(metrics), losses("whole.jsonl"));
+    EXPECT_EQ(losses(folder_ + "/" + metrics), losses(folder_ + "/whole.jsonl"));
   }
 }
 
@@ -166,6 +129,122 @@ TEST_F(Ending, AFullDiskFailsTheSaveAndKeepsTheCheckpointBefore) {
   const ProgramResult third = run_program(train({"--steps", "4", "--checkpoint-dir", saved, "--resume"}), {.np = 2});
   EXPECT_EQ(third.exit_code, 0) << third.errors;
   EXPECT_NE(third.output.find("going on at step 2"), std::string::npos) << third.output;
+}
+
+TEST_F(Ending, ACheckpointOfFourNodesGoesOnWithThreeOrFiveAndTheSameBatches) {
+  // One device a node, dp follows; 12 sequences a step, also where 5 doesn't divide them.
+  const std::vector<std::string> common = {"dtorch_app",
+                                           "train",
+                                           "--data",
+                                           folder_ + "/text.h5",
+                                           "--dim",
+                                           "32",
+                                           "--layers",
+                                           "2",
+                                           "--heads",
+                                           "2",
+                                           "--length",
+                                           "16",
+                                           "--batch",
+                                           "12",
+                                           "--dtype",
+                                           "float64",
+                                           "--validation-share",
+                                           "0",
+                                           "--lr-schedule",
+                                           "constant"};
+  const auto run = [&](int np, const std::string& metrics, std::vector<std::string> more) {
+    std::vector<std::string> command = common;
+    more.insert(more.end(), {"--metrics", folder_ + "/" + metrics});
+    command.insert(command.end(), more.begin(), more.end());
+    const ProgramResult result = run_program(command, {.np = np});
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.output;
+  };
+  run(5, "whole.jsonl", {"--steps", "12"});
+  const std::map<int64_t, double> expected = losses(folder_ + "/whole.jsonl");
+  ASSERT_EQ(expected.size(), 12u);
+  for (const int nodes : {3, 5}) {
+    const std::string saved = folder_ + "/run" + std::to_string(nodes), metrics = std::to_string(nodes) + ".jsonl";
+    run(5, metrics, {"--steps", "6", "--checkpoint-dir", saved});
+    const std::string said = run(nodes + 1, metrics, {"--steps", "12", "--checkpoint-dir", saved, "--resume"});
+    EXPECT_NE(said.find("dp=" + std::to_string(nodes)), std::string::npos) << said;
+    EXPECT_NE(said.find("going on at step 6"), std::string::npos) << said;
+    const std::map<int64_t, double> found = losses(folder_ + "/" + metrics);
+    ASSERT_EQ(found.size(), expected.size());
+    for (const auto& [step, loss] : expected) EXPECT_NEAR(found.at(step), loss, 1e-9 * loss) << "step " << step;
+  }
+}
+
+TEST_F(Ending, TheTimeOfTheRunItselfEndsItAsASignalDoes) {
+  const std::string result_file = folder_ + "/end.json";
+  const ProgramResult result = run_program(
+      train({"--steps", "100000", "--checkpoint-dir", folder_ + "/run", "--stop-after", "2s", "--result", result_file}),
+      {.np = 2});
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 77) << result.errors;
+  EXPECT_NE(result.output.find("asked to stop"), std::string::npos) << result.output;
+  const auto end = nlohmann::json::parse(std::ifstream(result_file));
+  EXPECT_EQ(end.at("code"), 77);
+  EXPECT_EQ(end.at("status"), "preempted");
+}
+
+TEST_F(Ending, TheResultFileSaysHowAJobEnded) {
+  const std::string result_file = folder_ + "/end.json";
+  struct {
+    std::vector<std::string> command;
+    int code;
+    const char *status, *reason;
+  } const cases[] = {
+      {train({"--steps", "2"}), 0, "done", ""},
+      {train({"--steps", "2", "--batch", "0"}), 1, "refused", "--batch"},
+      {{"dtorch_app", "generate", "--checkpoint", folder_, "--prompt", "x"}, 1, "failed", "no complete checkpoint"},
+  };
+  for (const auto& one : cases) {
+    for (const int np : {0, 2}) {
+      std::vector<std::string> command = one.command;
+      command.insert(command.end(), {"--result", result_file});
+      std::ofstream(result_file) << "left by another job";
+      const ProgramResult result = run_program(command, {.np = np});
+      EXPECT_EQ(result.exit_code, one.code) << result.errors;
+      const auto end = nlohmann::json::parse(std::ifstream(result_file));
+      EXPECT_EQ(end.at("code"), one.code);
+      EXPECT_EQ(end.at("status"), one.status);
+      EXPECT_NE(std::string(end.at("reason")).find(one.reason), std::string::npos) << end;
+    }
+  }
+  const ProgramResult wrong = run_program({"dtorch_app", "devices", "--result", folder_ + "/none/end.json"});
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_NE(wrong.errors.find("--result: cannot write"), std::string::npos) << wrong.errors;
+}
+
+TEST_F(Ending, AKilledJobLeavesNoResult) {
+  const std::string result_file = folder_ + "/end.json";
+  bool killed = false;
+  ProgramOptions options{.np = 3};
+  options.watch = [&](const std::string& output, pid_t started) {
+    if (killed || !has_step(output, 2)) return;
+    killed = true;
+    for (const pid_t rank : descendants(started, "dtorch_app")) ASSERT_EQ(::kill(rank, SIGKILL), 0);
+  };
+  std::ofstream(result_file) << "left by another job";
+  const ProgramResult result = run_program(train({"--steps", "100000", "--result", result_file}), options);
+  ASSERT_TRUE(killed);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_FALSE(fs::exists(result_file));
+}
+
+TEST_F(Ending, ADiskThatIsNearlyFullSavesAtTheNextStepAndEnds) {
+  const std::string saved = folder_ + "/saved";
+  const std::string more_than_any_disk_has = std::to_string(int64_t{1} << 40);
+  const ProgramResult first = run_program(train({"--steps", "2", "--checkpoint-dir", saved}), {.np = 2});
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  // Full at the start: nothing is done. The scarcity that comes later is DiskWatch's, in its own test.
+  const ProgramResult second = run_program(
+      train({"--steps", "4", "--checkpoint-dir", saved, "--resume", "--min-free", more_than_any_disk_has}), {.np = 2});
+  EXPECT_EQ(second.exit_code, 1);
+  EXPECT_NE(second.errors.find("the disk is nearly full"), std::string::npos) << second.errors;
+  EXPECT_NE(second.errors.find("saved at step 2"), std::string::npos) << second.errors;
 }
 
 }  // namespace

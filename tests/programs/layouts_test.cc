@@ -1,10 +1,12 @@
 // Training gives the same losses on every layout and number of processes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tests/programs/run_program.h"
 
@@ -26,31 +28,46 @@ class Layouts : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Losses of 50 steps.
-  std::vector<double> train(int np, int dp, int tp, const std::vector<std::string>& more = {}) const {
+  // What metrics say of every step; 50 unless `more` says otherwise.
+  std::vector<nlohmann::json> train_lines(int np, int dp, int tp, const std::vector<std::string>& more) const {
     const std::string metrics = folder_ + "/metrics.jsonl";
-    std::vector<std::string> command = {"dtorch_app", "train",
-                                        "--data",     folder_ + "/text.h5",
-                                        "--devices",  std::to_string(dp * tp),
-                                        "--dp",       std::to_string(dp),
-                                        "--tp",       std::to_string(tp),
-                                        "--dim",      "48",
-                                        "--layers",   "2",
-                                        "--heads",    "6",
-                                        "--kv-heads", "2",
-                                        "--length",   "32",
-                                        "--batch",    "6",
-                                        "--steps",    "50",
-                                        "--metrics",  metrics};
+    std::vector<std::string> command = {"dtorch_app", "train", "--metrics", metrics};
+    const std::pair<const char*, std::string> defaults[] = {{"--data", folder_ + "/text.h5"},
+                                                            {"--devices", std::to_string(dp * tp)},
+                                                            {"--dp", std::to_string(dp)},
+                                                            {"--tp", std::to_string(tp)},
+                                                            {"--dim", "48"},
+                                                            {"--layers", "2"},
+                                                            {"--heads", "6"},
+                                                            {"--kv-heads", "2"},
+                                                            {"--length", "32"},
+                                                            {"--batch", "6"},
+                                                            {"--steps", "50"}};
+    for (const auto& [name, value] : defaults) {
+      if (std::ranges::find(more, name) == more.end()) command.insert(command.end(), {name, value});
+    }
     command.insert(command.end(), more.begin(), more.end());
     const ProgramResult result = run_program(command, {.np = np});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     EXPECT_EQ(result.output.find('\r'), std::string::npos) << "plain lines where the output is no terminal";
-    std::vector<double> losses;
+    std::vector<nlohmann::json> lines;
     std::ifstream file(metrics);
-    for (std::string line; std::getline(file, line);) losses.push_back(nlohmann::json::parse(line).at("loss"));
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  // Losses of 50 steps.
+  std::vector<double> train(int np, int dp, int tp, const std::vector<std::string>& more = {}) const {
+    std::vector<double> losses;
+    for (const nlohmann::json& line : train_lines(np, dp, tp, more)) losses.push_back(line.at("loss"));
     EXPECT_EQ(losses.size(), 50u);
     return losses;
+  }
+  // Of the last run.
+  std::vector<double> scales() const {
+    std::vector<double> scales;
+    std::ifstream file(folder_ + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) scales.push_back(nlohmann::json::parse(line).at("loss_scale"));
+    return scales;
   }
   std::string folder_;
 };
@@ -84,6 +101,29 @@ TEST_F(Layouts, ABatchInPartsTrainsAsTheBatchInOnePiece) {
   }
 }
 
+// Four chunks of a layer on two devices, as many parts as stages or more.
+TEST_F(Layouts, VirtualStagesTrainAsOneDevice) {
+  const std::vector<std::string> model = {"--layers", "4", "--dtype", "float64", "--steps", "8"};
+  const auto losses = [&](int np, std::vector<std::string> more) {
+    more.insert(more.end(), model.begin(), model.end());
+    std::vector<double> out;
+    for (const nlohmann::json& line : train_lines(np, 1, 1, more)) {
+      out.push_back(line.at("loss"));
+      out.push_back(line.at("grad_norm"));
+    }
+    return out;
+  };
+  const std::vector<double> one = losses(0, {});
+  ASSERT_EQ(one.size(), 16u);
+  for (int np : {0, 3}) {
+    const std::vector<double> interleaved =
+        losses(np, {"--devices", "2", "--pp", "2", "--schedule", "interleaved", "--virtual-stages", "2",
+                    "--micro-batches", np == 0 ? "2" : "6"});
+    ASSERT_EQ(interleaved.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(interleaved[i], one[i], 1e-9 * one[i]) << "figure " << i;
+  }
+}
+
 TEST_F(Layouts, ABFloat16ModelsLossHasMoreDigitsThanBFloat16) {
   int finer = 0;
   for (double loss : train(0, 1, 1, {"--dtype", "bfloat16"})) {
@@ -91,6 +131,63 @@ TEST_F(Layouts, ABFloat16ModelsLossHasMoreDigitsThanBFloat16) {
     finer += std::fmod(loss, ulp) != 0;
   }
   EXPECT_GT(finer, 25) << "of 50 steps";
+}
+
+// The scale begins so large that gradients overflow: those steps are left out, the same ones on any number of
+// processes, and then the model learns as in float32. Where float16 ends depends on how many numbers a device adds up,
+// so that layouts may find scales that differ by a factor or two.
+TEST_F(Layouts, Float16FindsItsScaleAndLearns) {
+  const auto run = [&](int np, int dp, int tp) {
+    const std::vector<double> losses = train(np, dp, tp, {"--dtype", "float16", "--loss-scale", "1073741824"});
+    return std::pair(losses, scales());
+  };
+  const auto [losses, found] = run(0, 1, 1);
+  ASSERT_EQ(found.size(), 50u);
+  EXPECT_EQ(found.front(), 1073741824.0);
+  EXPECT_LT(found.back(), found.front() / 4);
+  EXPECT_GT(found.back(), 1.0);
+  EXPECT_LT(losses.back(), 0.8 * losses.front()) << "it learns";
+  for (const auto& [dp, tp] : {std::pair(2, 1), std::pair(1, 2)}) {
+    SCOPED_TRACE("dp " + std::to_string(dp) + ", tp " + std::to_string(tp));
+    const auto [other_losses, other] = run(3, dp, tp);
+    EXPECT_EQ(std::vector(other.begin(), other.begin() + 8), std::vector(found.begin(), found.begin() + 8));
+    EXPECT_LE(std::abs(std::log2(other.back() / found.back())), 2);
+    EXPECT_NEAR(other_losses.back(), losses.back(), 0.05 * losses.back());
+    EXPECT_EQ(run(0, dp, tp), std::pair(other_losses, other)) << "on one process";
+  }
+}
+
+// Of float16 a checkpoint has the scale, the good steps since it changed, and the steps that weren't left out, also
+// when it is written while training goes on. Another type goes on with the latter.
+TEST_F(Layouts, Float16GoesOnFromACheckpointWithItsScaleAndItsCountOfSteps) {
+  const auto run = [&](const std::string& folder, const std::string& steps, std::vector<std::string> more) {
+    for (const char* word : {"--lr-schedule", "constant", "--loss-scale", "1048576", "--scale-interval", "4",
+                             "--resume", "--validation-share", "0", "--save-every", "10", "--checkpoint-dir"})
+      more.emplace_back(word);
+    more.push_back(folder_ + "/" + folder);
+    more.insert(more.end(), {"--steps", steps});
+    return train_lines(2, 2, 1, more);
+  };
+  const auto figures = [](const std::vector<nlohmann::json>& lines) {
+    std::vector<std::pair<double, double>> out;
+    for (const nlohmann::json& line : lines) out.emplace_back(line.at("loss"), line.at("loss_scale"));
+    return out;
+  };
+  const auto whole = figures(run("whole", "30", {"--dtype", "float16"}));
+  run("part", "20", {"--dtype", "float16"});
+  fs::copy(folder_ + "/part", folder_ + "/other", fs::copy_options::recursive);
+  EXPECT_EQ(figures(run("part", "30", {"--dtype", "float16"})), whole);
+  ASSERT_EQ(whole.size(), 30u);
+  int64_t left_out = 0;
+  for (size_t step = 0; step < 20; ++step) left_out += whole[step + 1].second < whole[step].second;
+  EXPECT_GT(left_out, 0) << "so that counts differ";
+  run("other", "30", {"--dtype", "float32", "--keep-last", "0"});
+  const auto steps_in = [&](const std::string& step) {
+    std::ifstream file(folder_ + "/other/step-0000" + step + "/manifest.json");
+    return nlohmann::json::parse(file).at("optimizer_steps").get<int64_t>();
+  };
+  EXPECT_EQ(steps_in("20"), 20);
+  EXPECT_EQ(steps_in("30"), 30 - left_out);
 }
 
 TEST_F(Layouts, ACheckpointOfOneLayoutContinuesOnAnother) {

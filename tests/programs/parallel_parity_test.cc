@@ -1,6 +1,7 @@
 // Every form of parallelism, alone and combined, against PyTorch's results on one device, in float64 to 1e-9.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
 #include <random>
 #include <sstream>
@@ -32,42 +33,58 @@ TEST_P(ParallelForm, GivesPyTorchsLossesOnOneDevice) {
   expect_pytorchs_results(c.reference, "float64", run_reference(c.reference, "float64", c.np, words_of(c.layout)));
 }
 
+std::vector<std::string> forms_of_dense_layers() {
+  std::vector<std::string> forms;
+  for (int stage : {1, 2, 3}) {
+    for (const char* dp : {"2", "3", "4"})
+      forms.push_back(std::string("--devices ") + dp + " --dp " + dp + " --zero " + std::to_string(stage));
+  }
+  for (const char* form :
+       {"--devices 2 --tp 2", "--devices 3 --tp 3", "--devices 4 --tp 4", "--devices 2 --tp 2 --sp",
+        "--devices 3 --tp 3 --sp", "--devices 2 --cp-ulysses 2", "--devices 2 --cp-ring 2", "--devices 3 --cp-ring 3",
+        "--devices 4 --cp-ring 4", "--devices 3 --cp-ring 3 --ring-order balanced",
+        "--devices 4 --cp-ulysses 2 --cp-ring 2", "--devices 2 --dp 2 --recompute"})
+    forms.emplace_back(form);
+  return forms;
+}
+
+// Every form alone, for every reference. The balance loss of a batch isn't the mean of those of its parts, so that
+// llama_moe has the whole batch and llama_moe_noaux several micro-batches.
 std::vector<Case> single_forms() {
   std::vector<Case> cases;
-  for (int stage : {1, 2, 3}) {
-    for (int dp : {2, 3, 4}) {
-      cases.push_back(
-          {"llama", dp == 3 ? 2 : 0,
-           "--devices " + std::to_string(dp) + " --dp " + std::to_string(dp) + " --zero " + std::to_string(stage)});
-    }
-    cases.push_back({"llama_tied_masked", 0, "--devices 2 --dp 2 --micro-batches 3 --zero " + std::to_string(stage)});
+  const auto add = [&](const char* reference, const std::string& layout) {
+    const int processes[] = {0, 3, 0, 2, 0, 4};
+    cases.push_back({reference, processes[cases.size() % std::size(processes)], layout});
+  };
+  for (const std::string& form : forms_of_dense_layers()) {
+    for (const char* reference : {"llama", "llama_tied_masked", "llama_moe"}) add(reference, form);
+    for (const char* reference : {"llama_tied_masked", "llama_moe_noaux"}) add(reference, form + " --micro-batches 3");
   }
-  for (const char* layout : {
-           "--devices 2 --tp 2",
-           "--devices 4 --tp 4",
-           "--devices 2 --tp 2 --sp",
-           "--devices 3 --tp 3 --sp",
-           "--devices 2 --pp 2 --micro-batches 3 --schedule gpipe",
-           "--devices 2 --pp 2 --micro-batches 3 --schedule 1f1b",
-           "--devices 2 --pp 2 --micro-batches 4 --schedule interleaved",
-           "--devices 2 --cp-ulysses 2",
-           "--devices 2 --cp-ring 2",
-           "--devices 3 --cp-ring 3",
-           "--devices 4 --cp-ring 4",
-           "--devices 4 --cp-ulysses 2 --cp-ring 2",
-           "--devices 2 --dp 2 --recompute",
-       }) {
-    cases.push_back({"llama", 0, layout});
+  for (const char* reference : {"llama", "llama_tied_masked", "llama_moe_noaux"}) {
+    for (const char* schedule : {"gpipe --micro-batches 3", "1f1b --micro-batches 3", "interleaved --micro-batches 4"})
+      add(reference, std::string("--devices 2 --pp 2 --schedule ") + schedule);
   }
-  cases.push_back({"llama_tied_masked", 2, "--devices 2 --pp 2 --micro-batches 2"});
-  cases.push_back({"llama_moe", 0, "--devices 1"});
-  cases.push_back({"llama_moe_noaux", 0, "--devices 1 --micro-batches 3"});
-  for (int ep : {2, 3, 4})
-    cases.push_back({"llama_moe", ep == 2 ? 2 : 0, "--devices " + std::to_string(ep) + " --ep " + std::to_string(ep)});
+  add("llama_moe", "--devices 1");
+  add("llama_moe_noaux", "--devices 1 --micro-batches 3");
+  for (const char* ep : {"2", "3", "4"}) {
+    const std::string form = std::string("--devices ") + ep + " --ep " + ep;
+    add("llama_moe", form);
+    add("llama_moe_noaux", form);
+    add("llama_moe_noaux", form + " --micro-batches 3");
+  }
   return cases;
 }
 
-// Two to four forms at once on up to 8 devices over 1 to 3 processes.
+// Experts with what else splits or keeps their weights; the seeded ones below have few of them.
+std::vector<Case> expert_combinations() {
+  return {{"llama_moe", 3, "--devices 8 --dp 2 --ep 2 --tp 2 --zero 3"},
+          {"llama_moe", 4, "--devices 6 --dp 3 --ep 2 --zero 3 --recompute"},
+          {"llama_moe_noaux", 3, "--devices 8 --dp 2 --ep 2 --cp-ring 2 --zero 3 --micro-batches 2"},
+          {"llama_moe_noaux", 4, "--devices 8 --pp 2 --ep 2 --tp 2 --sp --schedule 1f1b --micro-batches 3"},
+          {"llama_moe_noaux", 3, "--devices 8 --pp 2 --ep 2 --dp 2 --zero 2 --schedule interleaved --micro-batches 4"}};
+}
+
+// Two to four forms at once on up to 8 devices over 2 and 3 nodes (and a process of the controller).
 std::vector<Case> combinations(size_t count) {
   std::vector<Case> cases;
   std::mt19937 random(5);
@@ -100,15 +117,16 @@ std::vector<Case> combinations(size_t count) {
     }
     if (micro > 1) layout += " --micro-batches " + std::to_string(micro);
     if (any(3) == 0) layout += " --recompute";
+    if (sizes.contains("cp-ring") && any(2) > 0) layout += " --ring-order balanced";
     const char* dense[] = {"llama", "llama_tied_masked"};
     const std::string reference = !experts ? dense[any(2)] : micro > 1 ? "llama_moe_noaux" : "llama_moe";
-    const int processes[] = {0, 2, 3};
-    cases.push_back({reference, processes[any(3)], layout});
+    cases.push_back({reference, 3 + any(2), layout});
   }
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Alone, ParallelForm, testing::ValuesIn(single_forms()));
+INSTANTIATE_TEST_SUITE_P(Experts, ParallelForm, testing::ValuesIn(expert_combinations()));
 INSTANTIATE_TEST_SUITE_P(Combined, ParallelForm, testing::ValuesIn(combinations(28)));
 
 }  // namespace

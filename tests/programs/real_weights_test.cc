@@ -23,6 +23,7 @@ struct Case {
 class RealWeights : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
+    if (runs_under_sanitizer()) GTEST_SKIP() << "135 million parameters take too long under sanitizers";
     model_ = source_path("data/SmolLM2-135M-Instruct.Q4_1.gguf");
     if (!std::filesystem::exists(model_)) GTEST_SKIP() << model_ << " isn't there; scripts/fetch_smollm2.sh fetches it";
     std::ifstream file(source_path("tests/golden/reference/smollm2.json"));
@@ -66,10 +67,32 @@ TEST_P(RealWeights, LogitsAreWithinAThousandthAndGreedyTextIsTheSame) {
   }
 }
 
+TEST_P(RealWeights, TheMeanCrossEntropyOfATextIsTheReferences) {
+  const auto tokens = reference_.at("perplexity").at("tokens").get<std::vector<int64_t>>();
+  const auto tokenizer = gguf_tokenizer(model_);
+  const std::string text = tokenizer->decode(tokens);
+  ASSERT_EQ(tokenizer->encode(text), tokens);
+  std::ofstream(folder_ + "/text.txt", std::ios::binary) << text;
+  const ProgramResult result = run({"dtorch_app", "evaluate", "--model", model_, "--text", folder_ + "/text.txt"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const nlohmann::json line = nlohmann::json::parse(result.output);
+  EXPECT_EQ(line.at("tokens").get<size_t>(), tokens.size());
+  EXPECT_NEAR(line.at("cross_entropy").get<double>(),
+              reference_.at("perplexity").at("mean_cross_entropy").get<double>(), 1e-4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, RealWeights,
                          testing::Values(Case{"one_device", "--devices 1"},
                                          Case{"tp2_uneven_heads", "--devices 2 --dp 1 --tp 2", 3},
-                                         Case{"tp3_pp2", "--devices 6 --dp 1 --tp 3 --pp 2"}),
+                                         Case{"tp3", "--devices 3 --dp 1 --tp 3"},
+                                         Case{"pp2", "--devices 2 --dp 1 --pp 2", 3},
+                                         Case{"zero3", "--devices 2 --dp 2 --zero 3", 3},
+                                         Case{"tp3_pp2", "--devices 6 --dp 1 --tp 3 --pp 2"},
+                                         Case{"ulysses2", "--devices 2 --dp 1 --cp-ulysses 2", 3},
+                                         Case{"ring2", "--devices 2 --dp 1 --cp-ring 2"},
+                                         // Every feed-forward part cut into experts that all compute, with weight 1.
+                                         Case{"experts_one_device", "--devices 1 --cut-experts 4"},
+                                         Case{"experts_ep2_tp3", "--devices 6 --ep 2 --tp 3 --cut-experts 4"}),
                          [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 class RealTokenizer : public testing::Test {};

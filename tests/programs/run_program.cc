@@ -92,6 +92,7 @@ ProgramResult run_program(const std::vector<std::string>& command, const Program
     full = {"bash", "-c", "trap '' XFSZ; ulimit -f " + std::to_string(options.file_size_limit_kib) + "; exec \"$@\"",
             "limited"};
   }
+  full.insert(full.end(), options.wrapper.begin(), options.wrapper.end());
   full.push_back(bin_folder() + "/" + command[0]);
   full.insert(full.end(), command.begin() + 1, command.end());
 

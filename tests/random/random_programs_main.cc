@@ -1,10 +1,13 @@
 // random_programs: runs random programs on meshes and on one device, and prints what differs, shrunk to its core.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <string>
 
+#include "runtime/base/options_table.h"
+#include "runtime/worker/prepared_check.h"
 #include "tests/random/run_program.h"
 #include "tests/support/cluster.h"
 
@@ -17,13 +20,14 @@ Runs random programs (calls, redistributions, several meshes, gradients) on mesh
   --seed S    of all of them (1)
   --only N    only program number N of the seed; prints it
   --json      print one JSON object
+  --each-pass in a job for every choice of passes: none, all, all but one; every job must give the bits of the first
 )";
 
 struct Arguments {
   uint64_t count = 100;
   std::optional<uint64_t> only;
   GenerateOptions generate;
-  bool json = false, help = false;
+  bool json = false, each_pass = false, help = false;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -42,6 +46,8 @@ Arguments parse(int argc, char** argv) {
       arguments.only = number();
     } else if (word == "--json") {
       arguments.json = true;
+    } else if (word == "--each-pass") {
+      arguments.each_pass = true;
     } else if (word == "--help") {
       arguments.help = true;
     } else {
@@ -74,7 +80,24 @@ void print(const RunCounts& counts, int64_t wrong, double seconds, bool json) {
   std::printf(json ? "{%s\"seconds\": %.1f}\n" : "%s%.1f seconds\n", text.c_str(), seconds);
 }
 
-int run(const Arguments& arguments) {
+// The values of programs on one device, by number of the program.
+using Values = std::map<uint64_t, std::map<int, RunResult::OneDevice>>;
+
+// What differs from what another job gave; "" when nothing does.
+std::string difference(const std::map<int, RunResult::OneDevice>& expected,
+                       const std::map<int, RunResult::OneDevice>& values) {
+  if (expected.size() != values.size()) return std::to_string(values.size()) + " values";
+  for (const auto& [number, value] : values) {
+    const auto other = expected.find(number);
+    if (other == expected.end() || !other->second.value.equals(value.value))
+      return "value $" + std::to_string(number) + " is " + value.value.str();
+  }
+  return "";
+}
+
+// other_job: of the job that others are compared with; empty: this one's are kept there. Null: nobody compares.
+int run(const Arguments& arguments, Values* other_job = nullptr) {
+  const bool keeps = other_job != nullptr && other_job->empty();
   const auto begin = std::chrono::steady_clock::now();
   RunCounts total;
   int64_t wrong = 0;
@@ -84,12 +107,46 @@ int run(const Arguments& arguments) {
     if (arguments.only) std::cout << program.str();
     const RunResult result = run_program(program);
     total += result.counts;
+    if (keeps) (*other_job)[number] = result.values;
+    if (other_job != nullptr && !keeps && result.problem.empty()) {
+      const std::string differs = difference(other_job->at(number), result.values);
+      if (differs.empty()) continue;
+      std::cerr << "wrong: program " << number << ": with other passes " << differs << "\n";
+      ++wrong;
+      continue;
+    }
     if (result.problem.empty()) continue;
     ++wrong;
     report(program, result, arguments.generate.seed);
   }
   print(total, wrong, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), arguments.json);
   return wrong == 0 ? 0 : 1;
+}
+
+// What DTORCH_PASSES may be: none, all, and all but one.
+std::vector<std::string> choices_of_passes() {
+  const auto all_but = [](const std::string& left_out) {
+    std::string names;
+    for (const std::string name : kPassNames) {
+      if (name != left_out) names += (names.empty() ? "" : ",") + name;
+    }
+    return names;
+  };
+  std::vector<std::string> choices = {"none", all_but("")};
+  for (const char* name : kPassNames) choices.push_back(all_but(name));
+  return choices;
+}
+
+int run_each_pass(const Arguments& arguments) {
+  Values first;
+  int code = 0;
+  set_check_prepared(true);
+  for (const std::string& passes : choices_of_passes()) {
+    if (!arguments.json) std::printf("passes %s: ", passes.c_str());
+    if (setenv("DTORCH_PASSES", passes.c_str(), 1) != 0) throw UserError("DTORCH_PASSES can't be set");
+    code |= run_in_job(2, 4, [&](Client&) { return run(arguments, &first); });
+  }
+  return code;
 }
 
 }  // namespace
@@ -103,6 +160,8 @@ int main(int argc, char** argv) {
       std::cout << kUsage;
       return 0;
     }
+    dtorch::set_check_prepared(true);
+    if (arguments.each_pass) return run_each_pass(arguments);
     return run_in_job(2, 4, [&](dtorch::Client&) { return run(arguments); });
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';

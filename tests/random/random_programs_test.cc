@@ -1,6 +1,8 @@
 // Random programs agree on all layouts; and faults that are planted in operators are found and shrunk to their core.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/random/planted.h"
 #include "tests/random/run_program.h"
 #include "tests/support/cluster.h"
@@ -25,6 +27,37 @@ TEST_F(RandomPrograms, AgreeWithOneDevice) {
   EXPECT_GT(total.redistributions, total.programs);
   EXPECT_GT(total.repaired, 0);
   EXPECT_EQ(total.repaired, total.refused);
+}
+
+// From the third time on most of it is replayed, between programs that aren't.
+TEST_F(RandomPrograms, AgreeWhenTheyAreReplayed) {
+  const GenerateOptions options{.seed = 21};
+  client().synchronize();
+  const int64_t before = client().stats().template_operators;
+  int64_t operators = 0;
+  for (uint64_t number = 0; number < 12; ++number) {
+    const Program program = generate_program(number, options);
+    std::map<int, RunResult::OneDevice> first;
+    for (int time = 0; time < 4; ++time) {
+      RunResult result = run_program(program);
+      operators += result.counts.operators;
+      ASSERT_EQ(result.problem, "") << "time " << time << "\n" << program.str();
+      if (time == 0) {
+        first = std::move(result.values);
+        continue;
+      }
+      ASSERT_EQ(result.values.size(), first.size());
+      for (const auto& [value, one] : result.values) {
+        const HostTensor& expected = first.at(value).value;
+        ASSERT_EQ(one.value.num_bytes(), expected.num_bytes());
+        EXPECT_EQ(std::memcmp(one.value.bytes(), expected.bytes(), static_cast<size_t>(expected.num_bytes())), 0)
+            << "value " << value << "\n"
+            << program.str();
+      }
+    }
+  }
+  client().synchronize();
+  EXPECT_GT(client().stats().template_operators - before, operators / 4);
 }
 
 TEST_F(RandomPrograms, AreTheSameForTheSameSeed) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/def/moves_data.h"
+#include "runtime/graph/fused_runs.h"
 
 namespace dtorch::testing_worker {
 
@@ -28,6 +29,12 @@ PieceWriter& PieceWriter::call(const OperatorDef* op, std::vector<std::pair<Oper
   uint32_t spec = spec_of(op, std::move(input_metas), std::move(output_metas));
   if (moves_data(known_[spec], OperatorRegistry::global())) ++transfers_;
   add(spec, input_ids, output_ids, scalars);
+  return *this;
+}
+
+PieceWriter& PieceWriter::fuse(size_t num_calls) {
+  std::vector<Operator>& calls = piece_.graph_part.operators;
+  for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags = kFusedWithNext;
   return *this;
 }
 
@@ -75,12 +82,14 @@ Piece PieceWriter::take() {
   return piece;
 }
 
-Cluster::Cluster(std::vector<int32_t> node_of_device)
-    : fabric_(*std::max_element(node_of_device.begin(), node_of_device.end()) + 1) {
+Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out)
+    : fabric_(*std::max_element(node_of_device.begin(), node_of_device.end()) + 1),
+      tree_(fabric_.num_nodes(), fan_out) {
   ops();
   Config config;
   config.node_of_device = node_of_device;
   config.num_nodes = fabric_.num_nodes();
+  config.fan_out = fan_out;
   std::vector<int32_t> used(static_cast<size_t>(config.num_nodes));
   for (int32_t node : node_of_device) config.slot_of_device.push_back(used[static_cast<size_t>(node)]++);
   for (int32_t number = 0; number < config.num_nodes; ++number) {
@@ -90,8 +99,12 @@ Cluster::Cluster(std::vector<int32_t> node_of_device)
     node->worker = std::make_unique<SubController>(number, fabric_.control(number), *node->comm);
     node->thread = std::thread([raw = node.get()] { raw->code = raw->worker->run(); });
     nodes_.push_back(std::move(node));
-    controller().send(number, encode(config));
   }
+  send_to_all(encode(config));
+}
+
+void Cluster::send_to_all(const Message& message) {
+  for (int32_t node : tree_.children(kController)) controller().send(node, message);
 }
 
 Cluster::~Cluster() {
@@ -101,9 +114,24 @@ Cluster::~Cluster() {
 Sequence Cluster::send(PieceWriter& writer) {
   Piece piece = writer.take();
   piece.sequence = next_++;
-  Message message = encoder_.encode(piece);
-  for (int32_t node = 0; node < fabric_.num_nodes(); ++node) controller().send(node, message);
+  send_to_all(encoder_.encode(piece));
   return piece.sequence;
+}
+
+void Cluster::define(PieceWriter& writer, TemplateId id, uint32_t num_live_ins) {
+  Piece piece = writer.take();
+  TemplateDefinition definition;
+  definition.graph = writer.graph();
+  definition.id = id;
+  definition.new_specs = std::move(piece.new_specs);
+  definition.body = std::make_shared<const TemplateBody>(std::move(piece.graph_part), num_live_ins);
+  send_to_all(encoder_.encode(definition));
+}
+
+Sequence Cluster::replay(Replay replay) {
+  replay.sequence = next_++;
+  send_to_all(encode(replay));
+  return replay.sequence;
 }
 
 Sequence Cluster::send_to(int32_t node, PieceWriter& writer) {
@@ -113,10 +141,10 @@ Sequence Cluster::send_to(int32_t node, PieceWriter& writer) {
   return piece.sequence;
 }
 
-void Cluster::feed(uint64_t number, const std::vector<int64_t>& values) {
+void Cluster::feed(uint64_t number, const std::vector<int64_t>& values, std::vector<int32_t> nodes) {
   auto bytes = std::make_shared<Bytes>(values.size() * sizeof(int64_t));
   if (!values.empty()) std::memcpy(bytes->data(), values.data(), bytes->size());
-  for (int32_t node = 0; node < fabric_.num_nodes(); ++node) controller().send(node, encode(Feed{0, number, 1}, bytes));
+  send_to_all(encode(Feed{0, number, 1, std::move(nodes)}, bytes));
 }
 
 void Cluster::handle_one() {
@@ -128,7 +156,7 @@ void Cluster::handle_one() {
       EXPECT_EQ(decode_hello(message).registry_hash, OperatorRegistry::global().hash());
       break;
     case MessageKind::kAck:
-      acks_[envelope->from].push_back(decode_ack(message));
+      acks_[decode_ack(message).node].push_back(decode_ack(message));
       break;
     case MessageKind::kError:
       errors_.push_back(decode_error(message));
@@ -159,7 +187,7 @@ void Cluster::wait_for(Sequence sequence, int32_t node) {
 }
 
 void Cluster::wait_for(Sequence sequence) {
-  for (int32_t node = 0; node < fabric_.num_nodes(); ++node) wait_for(sequence, node);
+  for (int32_t node : tree_.children(kController)) wait_for(sequence, node);
 }
 
 void Cluster::wait_for_errors(size_t count) {

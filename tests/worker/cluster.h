@@ -11,7 +11,9 @@
 
 #include "ops/def/operator_def.h"
 #include "runtime/comm/comm_thread.h"
+#include "runtime/comm/fan_out.h"
 #include "runtime/comm/in_process.h"
+#include "runtime/graph/templates.h"
 #include "runtime/worker/sub_controller.h"
 
 namespace dtorch::testing_worker {
@@ -70,18 +72,33 @@ class PieceWriter {
   PieceWriter& call(const OperatorDef* op, std::vector<std::pair<OperandId, const TensorMeta*>> inputs,
                     std::vector<std::pair<OperandId, const TensorMeta*>> outputs, std::vector<int64_t> scalars = {});
   PieceWriter& release(std::vector<OperandId> operands);
+  PieceWriter& alias(OperandId from, OperandId to) {
+    add(kAliasSpec, {from}, {to}, {});
+    return *this;
+  }
+  // The last calls are one run.
+  PieceWriter& fuse(size_t num_calls);
+  PieceWriter& closes() {
+    piece_.closes_graph = true;
+    return *this;
+  }
   PieceWriter& urgent() {
     piece_.wants_ack_now = true;
     return *this;
   }
+  PieceWriter& statistics() {
+    piece_.wants_statistics = piece_.wants_ack_now = true;
+    return *this;
+  }
   Piece take();
+  GraphId graph() const { return graph_; }
 
  private:
   uint32_t spec_of(const OperatorDef* op, std::vector<const TensorMeta*> inputs,
                    std::vector<const TensorMeta*> outputs);
   void add(uint32_t spec, const std::vector<OperandId>& inputs, const std::vector<OperandId>& outputs,
            const std::vector<int64_t>& scalars);
-  GraphId graph_;
+  const GraphId graph_;
   std::vector<OperatorSpec> known_;
   uint64_t transfers_ = 0;
   Piece piece_;
@@ -91,14 +108,18 @@ inline OperandId last(OperandId id) { return id | kLastUse; }
 
 class Cluster {
  public:
-  // Devices in slots in order of their number. Sends Config.
-  explicit Cluster(std::vector<int32_t> node_of_device);
+  // Devices in slots in order of their number. Sends Config. Messages for all go down a tree of this width.
+  explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8);
   ~Cluster();  // ends with code 1 when it still runs
   ControlEndpoint& controller() { return fabric_.control(kController); }
   // To every node, or to one. Returns the piece's sequence number.
   Sequence send(PieceWriter& writer);
+  // Makes a template of the writer's calls, whose operands are names; and replays one.
+  void define(PieceWriter& writer, TemplateId id, uint32_t num_live_ins);
+  Sequence replay(Replay replay);
   Sequence send_to(int32_t node, PieceWriter& writer);
-  void feed(uint64_t number, const std::vector<int64_t>& values);
+  // To every node; through the tree when `nodes` names those that want it.
+  void feed(uint64_t number, const std::vector<int64_t>& values, std::vector<int32_t> nodes = {});
   // Handles what arrives until every node has acknowledged the piece.
   void wait_for(Sequence sequence);
   void wait_for(Sequence sequence, int32_t node);
@@ -121,7 +142,9 @@ class Cluster {
     int code = -1;
   };
   void handle_one();
+  void send_to_all(const Message& message);
   InProcessFabric fabric_;
+  const FanOut tree_;
   PieceEncoder encoder_;
   std::vector<std::unique_ptr<Node>> nodes_;
   Sequence next_ = 1;

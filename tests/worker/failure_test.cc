@@ -1,6 +1,7 @@
 // Errors in flight: what a failing kernel poisons, what is reported, and how a Sub-Controller ends.
 #include <gtest/gtest.h>
 
+#include "runtime/graph/snapshot.h"
 #include "tests/worker/cluster.h"
 
 namespace dtorch::testing_worker {
@@ -32,6 +33,21 @@ TEST(Failure, PoisonsWhatDependsOnItAndNothingElseWithOneReport) {
   writer.call(ops().fill, {}, {{3, x}}, {8}).call(ops().read, {{3, x}}, {}, {3, -1});
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(cluster.read(3, {2}), (std::map<int64_t, int64_t>{{0, 8}, {1, 8}}));
+}
+
+TEST(Failure, ASnapshotThatDoesNotFitTheJobIsReported) {
+  const auto message_for = [](OperandId slot, std::vector<int32_t> buddies) {
+    Cluster cluster({0, 1});
+    SnapshotOrder order{.snapshot = 1, .action = SnapshotAction::kStore};
+    order.values = {{7, slot, meta(two_devices, {2}, {Shard(0)}), false}};
+    order.places = {{0, 1}, std::move(buddies)};
+    cluster.controller().send(0, PieceEncoder().encode(order));
+    cluster.wait_for_errors(1);
+    EXPECT_EQ(cluster.errors()[0].device, -1);
+    return cluster.errors()[0].message;
+  };
+  EXPECT_EQ(message_for(0, {1, 0, kNoBuddy}), "a snapshot has places on 3 nodes; there are 2");
+  EXPECT_EQ(message_for(kMaxOperand - 1, {1, 0}), "operand number 2147483646 is too large");
 }
 
 TEST(Failure, AKernelThatDoesNotKeepItsMetadataIsReportedWithBoth) {

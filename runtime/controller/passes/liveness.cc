@@ -9,22 +9,25 @@ class LivenessPass final : public Pass {
  public:
   const char* name() const override { return "liveness"; }
 
-  void run(LogicalGraph& graph, const PassContext&) override {
-    // For a slot: the operand (an index) that read its present value last.
+  void run(LogicalGraph& graph, const PassContext& context) override {
+    // For a slot: the operand (an index) that read its present value last, and in which record.
     last_reader_.clear();
+    record_.clear();
     bool dropped = false;
     for (Operator& op : graph.operators) {
       const uint32_t first = op.first_operand;
       if (op.spec != kReleaseSpec) {
-        for (uint32_t k = 0; k < op.num_inputs; ++k)
+        for (uint32_t k = 0; k < op.num_inputs; ++k) {
           last_reader_.set(graph.operands[first + k] & kMaxOperand, first + k);
+          record_.set(graph.operands[first + k] & kMaxOperand, record_of(op));
+        }
         for (OperandId slot : graph.outputs(op)) last_reader_.erase(slot);
         continue;
       }
       for (uint32_t k = 0; k < op.num_inputs; ++k) {
         OperandId& slot = graph.operands[first + k];
         const uint32_t reader = last_reader_.get(slot);
-        if (reader == SlotMap::kNone) continue;
+        if (reader == SlotMap::kNone || record_of(op) - record_.get(slot) > context.lookahead) continue;
         graph.operands[reader] |= kLastUse;
         last_reader_.erase(slot);
         slot = kDroppedOperand;
@@ -35,7 +38,7 @@ class LivenessPass final : public Pass {
   }
 
  private:
-  SlotMap last_reader_;
+  SlotMap last_reader_, record_;
 };
 
 }  // namespace

@@ -4,10 +4,16 @@
 
 namespace dtorch {
 
-PassList make_default_passes() {
+PassList make_passes(const std::vector<std::string>& names) {
   PassList passes;
-  passes.push_back(make_dead_operators_pass());
-  passes.push_back(make_liveness_pass());
+  const auto add = [&](std::unique_ptr<Pass> pass) {
+    if (std::find(names.begin(), names.end(), pass->name()) != names.end()) passes.push_back(std::move(pass));
+  };
+  add(make_repeated_operators_pass());
+  add(make_redundant_redistributes_pass());
+  add(make_dead_operators_pass());
+  add(make_liveness_pass());
+  add(make_fusion_pass());
   return passes;
 }
 

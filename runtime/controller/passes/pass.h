@@ -6,13 +6,23 @@
 #include <vector>
 
 #include "runtime/controller/spec_table.h"
+#include "runtime/graph/fused_runs.h"
 #include "runtime/graph/logical_graph.h"
+#include "runtime/graph/slot_map.h"
 
 namespace dtorch {
 
 struct PassContext {
   const SpecTable& specs;  // of the piece's Graph
+  // A pass may rely on a release for what it does to a call this many records before it, and no more.
+  uint32_t lookahead = 0xFFFFFFFFu;
 };
+
+// In a template (template.h) an operator's flags hold, while passes run, the number of the record that it comes from;
+// in a piece they are 0. A pass that puts one operator in the place of several takes the last one's.
+inline constexpr uint16_t kRecordMask = 0x3FFF;
+static_assert((kRecordMask & kFusedWithNext) == 0);
+inline uint32_t record_of(const Operator& op) { return op.flags & kRecordMask; }
 
 class Pass {
  public:
@@ -25,9 +35,18 @@ using PassList = std::vector<std::unique_ptr<Pass>>;
 
 // Drops pure operators all of whose results are released in the same piece before any use, and these releases.
 std::unique_ptr<Pass> make_dead_operators_pass();
+// A pure operator on values that an earlier one had, with the same attributes and scalars: its results become aliases
+// of that one's, while these are there.
+std::unique_ptr<Pass> make_repeated_operators_pass();
+// A redistribution to a layout in which the tensor's elements are there already (A -> B -> A, A -> B twice by two ways)
+// becomes an alias. Pending sums are left alone.
+std::unique_ptr<Pass> make_redundant_redistributes_pass();
 // Turns the release of a value that the piece reads into kLastUse on its last reader's input, so that the operand is
 // freed (or handed over) there and the release costs nothing on the wire.
 std::unique_ptr<Pass> make_liveness_pass();
+// Marks runs of elementwise operators on one shape and layout of which some use others' results (fused_runs.h). A
+// result whose last use lies in its run (so says liveness) needs no memory of its own there; others get it.
+std::unique_ptr<Pass> make_fusion_pass();
 
 // Prints the piece and changes nothing (--explain). `when`: "before the passes"; static storage, as is the binding for
 // the pass's life.
@@ -35,36 +54,12 @@ std::unique_ptr<Pass> make_print_pass(const char* when, const DeviceBinding& bin
 // One line an operator: operands (! is a last use), layouts, bytes that a redistribution moves, source line.
 std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding);
 
-// All passes in their order. A pass object belongs to one executor.
-PassList make_default_passes();
+// The passes that are called `names`, in their order (kPassNames of runtime/base/options_table.h). A pass object
+// belongs to one executor.
+PassList make_passes(const std::vector<std::string>& names);
 
 // --- for passes
 // ---------------------------------------------------------------------------------------------------------------------
-
-// A map from slots to small numbers that is emptied in O(1).
-class SlotMap {
- public:
-  static constexpr uint32_t kNone = 0xFFFFFFFFu;
-  void clear() { ++stamp_; }
-  uint32_t get(OperandId slot) const {
-    return slot < entries_.size() && entries_[slot].stamp == stamp_ ? entries_[slot].value : kNone;
-  }
-  void set(OperandId slot, uint32_t value) {
-    if (slot >= entries_.size()) entries_.resize(size_t{slot} + slot / 2 + 64);
-    entries_[slot] = {stamp_, value};
-  }
-  void erase(OperandId slot) {
-    if (slot < entries_.size()) entries_[slot].stamp = 0;
-  }
-
- private:
-  struct Entry {
-    uint64_t stamp = 0;
-    uint32_t value = kNone;
-  };
-  std::vector<Entry> entries_;
-  uint64_t stamp_ = 1;
-};
 
 // Marks, while a pass runs, what compact() takes away: an operator, or one operand of a release.
 inline constexpr uint16_t kDroppedFlag = 0x8000;

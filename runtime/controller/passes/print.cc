@@ -35,6 +35,8 @@ std::string operator_text(const OperatorSpec& spec, const SpecInfo& info, const 
   std::string text;
   for (const TensorMeta* meta : spec.outputs) text += (text.empty() ? ": " : "; ") + meta->str();
   if (!info.moves_data || spec.outputs.empty()) return text;
+  if (OperatorRegistry::global().at(spec.op).lowering == Lowering::kExchange)
+    return text + ", moves the rows that the data chooses";
   const RedistributePlan plan = make_redistribute_plan(spec.inputs.at(0), spec.outputs.at(0));
   return text + ", moves " + std::to_string(plan.bytes_moved(binding)) + " bytes";
 }
@@ -43,14 +45,24 @@ std::string operator_text(const OperatorSpec& spec, const SpecInfo& info, const 
 
 std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding) {
   std::string text;
+  bool in_run = false;
   for (size_t i = 0; i < graph.operators.size(); ++i) {
     const Operator& op = graph.operators[i];
+    if (is_fused_with_next(op) && !in_run)
+      text += "  fused, " + std::to_string(fused_run_length(graph.operators, i)) + " operators:\n";
+    if (in_run || is_fused_with_next(op)) text += "  ";
+    in_run = is_fused_with_next(op);
     if (op.spec == kReleaseSpec) {
       text += "  release " + operands_text(graph.inputs(op)) + "\n";
       continue;
     }
-    const SpecInfo& info = specs.at(op.spec);
     const std::string outputs = operands_text(graph.outputs(op));
+    if (op.spec == kAliasSpec) {
+      text +=
+          "  " + outputs + " = alias(" + operands_text(graph.inputs(op)) + ")   " + graph.source_lines[i].str() + "\n";
+      continue;
+    }
+    const SpecInfo& info = specs.at(op.spec);
     text += "  " + outputs + (outputs.empty() ? "" : " = ") + info.op_name + "(" + operands_text(graph.inputs(op)) +
             ")" + operator_text(*info.spec, info, binding) + "   " + graph.source_lines[i].str() + "\n";
   }

@@ -3,8 +3,10 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "ops/def/native_tensor.h"
+#include "runtime/base/error.h"
 
 namespace dtorch {
 
@@ -18,6 +20,12 @@ struct MemoryCounter {
     }
   }
   void remove(int64_t bytes) { in_use.fetch_sub(bytes, std::memory_order_relaxed); }
+};
+
+class OutOfMemory : public RuntimeFault {
+ public:
+  explicit OutOfMemory(size_t bytes)
+      : RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes could not be allocated") {}
 };
 
 // Storages may outlive whoever made a counter, so counters live as long as the process. Never null.

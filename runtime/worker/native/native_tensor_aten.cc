@@ -21,7 +21,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::DeviceType::CPU)};
     void* block = allocate_counted(bytes);
-    if (!block) throw RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes could not be allocated");
+    if (!block) throw OutOfMemory(bytes);
     return {block, block, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
@@ -68,7 +68,13 @@ NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
 
 bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dtype) {
   const auto* impl = static_cast<const c10::TensorImpl*>(tensor.impl());
-  return impl && impl->sizes() == sizes_of(local_shape) && impl->dtype().toScalarType() == scalar_type(dtype);
+  if (!impl || !impl->dtype().isScalarType(scalar_type(dtype))) return false;
+  const c10::IntArrayRef sizes = impl->sizes();
+  if (static_cast<int64_t>(sizes.size()) != local_shape.ndim()) return false;
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (sizes[dim] != local_shape[static_cast<int64_t>(dim)]) return false;
+  }
+  return true;
 }
 
 Shape NativeTensor::local_shape() const { return to_shape(impl_of(*this)->sizes()); }
@@ -78,15 +84,25 @@ std::byte* NativeTensor::data() const { return static_cast<std::byte*>(impl_of(*
 bool NativeTensor::is_contiguous() const { return impl_of(*this)->is_contiguous(); }
 
 bool NativeTensor::is_sole_owner() const {
-  const c10::TensorImpl* impl = impl_of(*this);
-  if (c10::raw::intrusive_ptr::use_count(static_cast<c10::TensorImpl*>(impl_)) != 1 || impl->storage().use_count() != 1)
-    return false;
+  c10::TensorImpl* impl = impl_of(*this);
+  if (c10::raw::intrusive_ptr::use_count(impl) != 1 || impl->unsafe_storage().use_count() != 1) return false;
   // LibTorch reads its counts relaxed; whoever dropped the other handles has finished with the memory.
   std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }
 
+const void* storage_of(const NativeTensor& tensor) { return impl_of(tensor)->storage().data(); }
+
 int64_t NativeTensor::storage_bytes() const { return static_cast<int64_t>(impl_of(*this)->storage().nbytes()); }
+
+NativeTensor strided_view(const NativeTensor& base, const Shape& local_shape, const Shape& strides, int64_t offset) {
+  c10::TensorImpl* impl = impl_of(base);
+  auto view = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(impl->storage()),
+                                                   impl->key_set(), impl->dtype());
+  view->set_storage_offset(impl->storage_offset() + offset);
+  view->set_sizes_and_strides(sizes_of(local_shape), sizes_of(strides));
+  return NativeTensor::adopt(view.release());
+}
 
 NativeTensor NativeTensor::narrowed(const Box& local_box) const {
   c10::TensorImpl* impl = impl_of(*this);

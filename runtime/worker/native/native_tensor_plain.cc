@@ -11,7 +11,7 @@ struct Storage : RefCounted {
   explicit Storage(size_t bytes) {
     // Also an empty storage has an address.
     block = allocate_counted(bytes);
-    if (!block) throw RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes could not be allocated");
+    if (!block) throw OutOfMemory(bytes);
   }
   ~Storage() { free_counted(block); }
   void* block = nullptr;
@@ -92,7 +92,20 @@ bool NativeTensor::is_sole_owner() const {
   return view->ref_count() == 1 && view->storage->ref_count() == 1;
 }
 
+const void* storage_of(const NativeTensor& tensor) { return view_of(tensor)->storage->block; }
+
 int64_t NativeTensor::storage_bytes() const { return counted_size(view_of(*this)->storage->block); }
+
+NativeTensor strided_view(const NativeTensor& base, const Shape& local_shape, const Shape& strides, int64_t offset) {
+  View* source = view_of(base);
+  auto* view = new View;
+  view->storage = source->storage;
+  view->offset = source->offset + offset;
+  view->local_shape = local_shape;
+  view->strides = strides;
+  view->dtype = source->dtype;
+  return adopt_view(view);
+}
 
 NativeTensor NativeTensor::narrowed(const Box& local_box) const {
   View* source = view_of(*this);
