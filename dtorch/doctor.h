@@ -1,4 +1,4 @@
 // The public interface to the check of a job before it starts.
 #pragma once
-#include "runtime/comm/mpi_session.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/launch/doctor.h"

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "runtime/comm/launcher.h"
 #include "runtime/comm/liveness.h"
 #include "runtime/comm/mpi_control.h"
 #include "runtime/comm/mpi_error.h"
@@ -33,16 +33,6 @@ constexpr double kPatience = 1;
 #endif
 constexpr double kLongestSilenceS = 1e8;
 constexpr double kControllerPatience = 3;  // of a node with the controller, in times of the controller's with it
-constexpr const char* kNoPmi = ": srun without a matching PMI? (try srun --mpi=pmix, or mpirun)";
-
-// A non-negative number in the environment, or -1.
-long number_in(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return -1;
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  return *end == '\0' && value >= 0 ? value : -1;
-}
 
 // Ends the process when what is done under it takes longer than `limit_s`.
 class Guard {
@@ -94,43 +84,14 @@ struct MpiSession::State {
   bool finished = false;
 };
 
-int64_t ranks_asked_for() {
-  for (const char* size : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const long value = number_in(size); value >= 0) return value;
-  }
-  const long tasks = number_in("SLURM_STEP_NUM_TASKS");
-  return number_in("SLURM_PROCID") >= 0 && tasks >= 0 ? tasks : 0;
-}
-
-bool launched_with_mpi() {
-  const int64_t asked = ranks_asked_for();
-  return asked > 0 ? asked > 1 : number_in("PMIX_RANK") >= 0;
-}
-
-bool is_first_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    const char* rank = std::getenv(name);
-    if (rank != nullptr && *rank != '\0') return std::string_view(rank) == "0";
-  }
-  return true;
-}
-
-void check_launcher() {
-  const int64_t asked = ranks_asked_for();
-  if (asked <= 1) return;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
-    if (std::getenv(name) != nullptr) return;
-  }
-  throw RuntimeFault("asked for " + std::to_string(asked) + " ranks, I see 1" + kNoPmi);
-}
-
 std::unique_ptr<MpiSession> MpiSession::start(int* argc, char*** argv, MpiOptions options) {
   // Control messages of 4 to 16 KiB on one host take 1.9 us with these instead of 8.6 us; the user's own setting wins.
   set_default("OMPI_MCA_btl_vader_eager_limit", "32768");
   set_default("OMPI_MCA_btl_vader_max_send_size", "65536");
   if (options.recover) {
     // What was sent to a lost rank holds its place in the sender's shared memory for ever. The 4 MiB of other jobs are
-    // used up by some seventy messages, and then nothing leaves the sender any more. Pages count only when they are used.
+    // used up by some seventy messages, and then nothing leaves the sender any more. Pages count only when they are
+    // used.
     set_default("OMPI_MCA_btl_vader_segment_size", "67108864");
     set_default("OMPI_MCA_btl_vader_free_list_max", "2048");
   }
@@ -158,9 +119,7 @@ void MpiSession::State::connect(int provided) {
   if (num_ranks == 1) {
     const int64_t asked = ranks_asked_for();
     DTORCH_MPI(MPI_Finalize());
-    throw RuntimeFault(
-        (asked > 1 ? "asked for " + std::to_string(asked) + " ranks, I see 1" : "MPI was started with one rank") +
-        kNoPmi);
+    throw RuntimeFault(no_pmi(asked));
   }
   if (provided < MPI_THREAD_SERIALIZED)
     throw RuntimeFault("this MPI can't be called from another thread than the first");

@@ -12,16 +12,6 @@
 
 namespace dtorch {
 
-// True under mpirun or srun with more than one rank. Reads the environment only, as the next ones do.
-bool launched_with_mpi();
-// Ranks that the launcher says it started; 0 when it says nothing.
-int64_t ranks_asked_for();
-// Rank 0, as the launcher tells it, or alone: the one that prints what goes wrong before MPI is up.
-bool is_first_rank();
-// Throws RuntimeFault, in one sentence, when the launcher can't have told MPI of the other ranks; MPI_Init would end
-// the process then, with many.
-void check_launcher();
-
 struct MpiOptions {
   // The job goes on when a node is lost: mpirun must have been told to let it (--enable-recovery).
   bool recover = false;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/comm/mpi_error.h"
-#include "runtime/comm/mpi_session.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/launch/rank_report.h"
 #include "runtime/launch/result_file.h"
 

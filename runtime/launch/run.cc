@@ -15,6 +15,7 @@
 #include "io/operators.h"
 #include "ops/operator_list.h"
 #include "runtime/base/log.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/controller/main_controller.h"
 #include "runtime/launch/job.h"
 #include "runtime/launch/metrics.h"

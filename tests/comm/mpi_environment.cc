@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/comm/launcher.h"
+
 namespace dtorch {
 namespace {
 

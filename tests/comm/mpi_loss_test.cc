@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/comm/launcher.h"
 #include "runtime/comm/liveness.h"
 #include "runtime/comm/mpi_control.h"
 #include "runtime/comm/mpi_transport.h"

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "runtime/base/error.h"
+#include "runtime/comm/launcher.h"
 #include "runtime/comm/mpi_control.h"
 #include "runtime/comm/mpi_session.h"
 #include "runtime/comm/mpi_transport.h"

@@ -3,12 +3,19 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "runtime/worker/device_backend.h"
 #include "runtime/worker/native/native_memory.h"
 #include "tests/worker/cluster.h"
 
@@ -53,6 +60,28 @@ TEST(AtenKernel, AViewOfAPartIsATensorLikeAnyOther) {
   NativeTensor x = from_aten(at::full({4, 4}, 2.0));
   NativeTensor view = x.narrowed({{1, 2}, {2, 2}});
   EXPECT_EQ(as_aten(view).add(1).sum().item<float>(), 12.0f);
+}
+
+// Where a tensor begins depends on time: an allocator's choice, memory that a call took over or didn't.
+TEST(AtenKernel, AProductDoesNotDependOnWhereItsOperandsBegin) {
+  const std::unique_ptr<DeviceBackend> backend = make_cpu_backend();
+  MemoryCounter memory;
+  const auto scope = backend->enter_thread(1, &memory);
+  const auto moved = [](const at::Tensor& tensor, int64_t offset) {
+    at::Tensor view = at::empty({tensor.numel() + 16}, tensor.options()).narrow(0, offset, tensor.numel());
+    return view.view(tensor.sizes()).copy_(tensor);
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 16, 16}, {32, 43, 33}, {64, 86, 32}}) {
+      const at::Tensor a = at::rand({k, m}, dtype), b = at::rand({n, k}, dtype);
+      const at::Tensor expected = at::mm(moved(a, 0).t(), moved(b, 0).t());
+      for (int64_t offset : {1, 2, 4, 8}) {
+        EXPECT_TRUE(at::mm(moved(a, offset).t(), moved(b, 0).t()).equal(expected)) << m << " a " << offset;
+        EXPECT_TRUE(at::mm(moved(a, 0).t(), moved(b, offset).t()).equal(expected)) << m << " b " << offset;
+        EXPECT_TRUE(at::mm(a.t(), moved(b, offset).t()).equal(expected)) << m << " b " << offset;
+      }
+    }
+  }
 }
 
 TEST(AtenKernel, RunsWithTheDevicesThreadsAndCountsWhatItAllocates) {
