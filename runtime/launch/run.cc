@@ -14,6 +14,7 @@
 #include "io/checkpoint.h"
 #include "io/operators.h"
 #include "ops/operator_list.h"
+#include "runtime/base/freed_memory.h"
 #include "runtime/base/log.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/controller/main_controller.h"
@@ -180,6 +181,7 @@ int run_any(int argc, char** argv, const Program& program) {
   std::unique_ptr<Job> job;
   try {
     check_available(options);
+    keep_freed_memory();
     register_builtin_operators();
     register_io_operators();
     if (launched_with_mpi()) {
