@@ -15,7 +15,9 @@ comma := ,
 
 SOURCES = $(shell git ls-files -co --exclude-standard '*.cc' '*.h')
 CTEST_ARGS ?=
-CTEST = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) --output-junit junit.xml $(CTEST_ARGS)
+# One more than cores: the longest tests mostly wait.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
+CTEST = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(TEST_JOBS) --output-junit junit.xml $(CTEST_ARGS)
 
 .PHONY: help deps ensure_deps build run test check check_operators lint format_check bench asan tsan fuzz format clean
 .DEFAULT_GOAL := help

@@ -3,7 +3,7 @@
 # Makes the room's library from the *.cc (and *.fbs) of the current folder; sources are globbed, so adding a file needs no edit.
 # *_aten.cc belong to DTORCH_KERNELS=torch only, *_plain.cc to DTORCH_KERNELS=none only. A room without sources is an
 # interface library. DEPS are rooms before this one. DOORS are outside libraries that only this room sees.
-# ATEN: the room's sources may include LibTorch's narrow headers; the usual ones are precompiled, once for all rooms.
+# ATEN: the room's sources may include LibTorch's narrow headers.
 function(dtorch_room target)
   cmake_parse_arguments(ARG "ATEN" "" "DEPS;DOORS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
@@ -23,7 +23,11 @@ function(dtorch_room target)
     endforeach()
     if(ARG_ATEN AND DTORCH_KERNELS STREQUAL torch)
       target_link_libraries(${target} PRIVATE dtorch_door_torch)
-      dtorch_use_aten_pch(${target})
+    endif()
+    if(ARG_ATEN)
+      dtorch_use_pch(${target} aten)
+    else()
+      dtorch_use_pch(${target} plain)
     endif()
   else()
     add_library(${target} INTERFACE ${generated})
@@ -53,24 +57,35 @@ function(dtorch_compile_schemas out)
   set(${out} ${headers} PARENT_SCOPE)
 endfunction()
 
-# The precompiled LibTorch headers, compiled once and shared by every target that uses them.
-function(dtorch_use_aten_pch target)
-  if(NOT TARGET dtorch_aten_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/aten_pch.cc.in "// Carries the precompiled LibTorch headers.\n")
-    configure_file(${CMAKE_BINARY_DIR}/aten_pch.cc.in ${CMAKE_BINARY_DIR}/aten_pch.cc COPYONLY)
-    add_library(dtorch_aten_pch OBJECT ${CMAKE_BINARY_DIR}/aten_pch.cc)
-    target_link_libraries(dtorch_aten_pch PRIVATE dtorch_flags dtorch_door_common dtorch_door_torch)
-    target_compile_definitions(dtorch_aten_pch PRIVATE DTORCH_WITH_KERNELS=1)
-    target_include_directories(dtorch_aten_pch PRIVATE ${CMAKE_SOURCE_DIR} ${DTORCH_GENERATED_DIR})
-    # Our own headers in it are those that every operator includes.
-    target_precompile_headers(dtorch_aten_pch PRIVATE <ATen/core/Tensor.h> <ATen/ops/empty.h> <cstdint> <functional>
-                              <memory> <string> <unordered_map> <utility> <vector>
-                              ${CMAKE_SOURCE_DIR}/dtorch/kernel.h ${CMAKE_SOURCE_DIR}/runtime/client/record.h)
+# Precompiled headers, compiled once and shared by every target that uses them: `aten`, what the rooms of operators and
+# the worker include (LibTorch's, in builds with kernels, and our own), and `plain`, the standard library's.
+function(dtorch_use_pch target kind)
+  set(carrier dtorch_${kind}_pch)
+  if(NOT TARGET ${carrier})
+    file(WRITE ${CMAKE_BINARY_DIR}/${kind}_pch.cc.in "// Carries precompiled headers.\n")
+    configure_file(${CMAKE_BINARY_DIR}/${kind}_pch.cc.in ${CMAKE_BINARY_DIR}/${kind}_pch.cc COPYONLY)
+    add_library(${carrier} OBJECT ${CMAKE_BINARY_DIR}/${kind}_pch.cc)
+    target_link_libraries(${carrier} PRIVATE dtorch_flags dtorch_door_common)
+    set(headers <algorithm> <array> <cstdint> <functional> <map> <memory> <optional> <span> <string> <unordered_map>
+                <utility> <vector>)
+    if(kind STREQUAL aten)
+      target_include_directories(${carrier} PRIVATE ${CMAKE_SOURCE_DIR} ${DTORCH_GENERATED_DIR})
+      # Those that every operator includes.
+      list(APPEND headers ${CMAKE_SOURCE_DIR}/dtorch/kernel.h ${CMAKE_SOURCE_DIR}/runtime/client/record.h)
+      if(DTORCH_KERNELS STREQUAL torch)
+        target_link_libraries(${carrier} PRIVATE dtorch_door_torch)
+        list(PREPEND headers <ATen/core/Tensor.h> <ATen/ops/empty.h>)
+        target_compile_definitions(${carrier} PRIVATE DTORCH_WITH_KERNELS=1)
+      else()
+        target_compile_definitions(${carrier} PRIVATE DTORCH_WITH_KERNELS=0)
+      endif()
+    endif()
+    target_precompile_headers(${carrier} PRIVATE ${headers})
     # Not through ccache: the compiler takes a header for the precompiled one only while its time is that of then, so
     # that a kept file would fit no other checkout.
-    set_target_properties(dtorch_aten_pch PROPERTIES CXX_COMPILER_LAUNCHER "")
+    set_target_properties(${carrier} PROPERTIES CXX_COMPILER_LAUNCHER "")
   endif()
-  target_precompile_headers(${target} REUSE_FROM dtorch_aten_pch)
+  target_precompile_headers(${target} REUSE_FROM ${carrier})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()

@@ -204,7 +204,7 @@ std::vector<std::string> Hdf5File::dataset_names() const {
   return names;
 }
 
-// HDF5 reads a virtual data set whose file is gone as zeros; here that is an error.
+// HDF5 reads a virtual data set whose file is gone, or can't be opened, as zeros; here that is an error.
 static void need_sources(hid_t dataset, const std::string& path, const std::string& where) {
   Handle creation(H5Dget_create_plist(dataset), H5Pclose, where);
   if (H5Pget_layout(creation) != H5D_VIRTUAL) return;
@@ -218,6 +218,8 @@ static void need_sources(hid_t dataset, const std::string& path, const std::stri
     H5Pget_virtual_filename(creation, i, name.data(), name.size());
     name.resize(static_cast<size_t>(length));
     if (!std::filesystem::exists(folder / name)) throw RuntimeFault(where + ": its part '" + name + "' is gone");
+    Handle(H5Fopen((folder / name).c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose,
+           where + ": its part '" + name + "' can't be opened");
   }
 }
 

@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include "runtime/client/gradient.h"
 #include "runtime/client/graph.h"
+#include "runtime/client/graph_core.h"
 
 namespace dtorch {
 namespace {
@@ -24,6 +25,12 @@ namespace dtorch::optim {
 
 Optimizer::Optimizer(std::vector<Parameter> parameters, double lr) : parameters_(std::move(parameters)), lr_(lr) {
   if (parameters_.empty()) throw UserError("[optimizer] no parameters");
+}
+
+void Optimizer::run_step(const Tensor& number, Where where) {
+  update(number, where);
+  // The subgraph ends here, with the old values given up, and not at the step's operator: so it may write into them.
+  parameters_[0].value().value()->graph().flush();
 }
 
 void Optimizer::zero_grad() {

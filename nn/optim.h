@@ -20,10 +20,10 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Updates every parameter from its gradient (zero where it has none).
-  void step(Where where = Where::current()) { update({}, where); }
+  void step(Where where = Where::current()) { run_step({}, where); }
   // The same where `number` isn't 0 (an int64 scalar tensor, Replicate, on any mesh): the step's number, from 1. Where
   // it is 0 nothing changes. For steps that the devices decide on (nn::LossScaler). steps() counts both kinds.
-  void step_numbered(const Tensor& number, Where where = Where::current()) { update(number, where); }
+  void step_numbered(const Tensor& number, Where where = Where::current()) { run_step(number, where); }
   void zero_grad();
   double lr() const { return lr_; }
   void set_lr(double lr) { lr_ = lr; }
@@ -39,6 +39,7 @@ class Optimizer {
  protected:
   explicit Optimizer(std::vector<Parameter> parameters, double lr);
   virtual void update(const Tensor& number, Where where) = 0;  // number may be undefined: steps() + 1
+  void run_step(const Tensor& number, Where where);
   struct Group {
     std::vector<size_t> members;  // indices of parameters on one mesh with one dtype
   };

@@ -38,14 +38,18 @@ class NativeTensor {
   bool is_contiguous() const;
   int64_t num_elements() const { return local_shape().num_elements(); }
   int64_t num_bytes() const { return num_elements() * size_of(dtype()); }
-  // True when nobody else holds this handle's view or its storage: its memory may be overwritten.
+  // True when nobody else holds this handle's view or its storage.
   bool is_sole_owner() const;
+  // True when a result may take this tensor's place: nobody else holds it, it begins where its storage does and, where
+  // it is contiguous, has the strides of a new tensor (dims of size 1 may have others). A result in it then lies as in
+  // new memory, so that what else was held at that moment shows nowhere.
+  bool is_reusable() const;
   // Bytes of the whole storage, for memory accounting.
   int64_t storage_bytes() const;
 
   // A view of one box (in coordinates of this tensor); shares the storage.
   NativeTensor narrowed(const Box& local_box) const;
-  NativeTensor contiguous() const;  // itself when it is
+  NativeTensor contiguous() const;  // itself when it is, or its view with the strides of a new tensor
   std::string str() const;          // "float32 [2, 3]"
 
   // The wrapped object's address as an opaque word; only dtorch/kernel.h and native_tensor_*.cc interpret it.

@@ -85,7 +85,7 @@ class KernelContext {
   }
   // Input i was handed over: its last handle is gone and nobody else reads its storage, so that the kernel may write
   // into it and return it as an output.
-  bool may_reuse(size_t i) const { return (operands_[i] & kLastUse) != 0 && inputs_[i].is_sole_owner(); }
+  bool may_reuse(size_t i) const { return (operands_[i] & kLastUse) != 0 && inputs_[i].is_reusable(); }
   // This device's position-dependent facts for a Partial output: true on the device at position 0 of every axis on
   // which output i is Partial, so that exactly one holder per group contributes.
   bool is_partial_owner(size_t i) const;

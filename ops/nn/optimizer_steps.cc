@@ -84,11 +84,17 @@ std::vector<OutputMeta> squares_infer(const InferContext& context) {
 std::vector<OutputMeta> scale_infer(const InferContext& context) { return repeat_params(context, 1); }
 
 #if DTORCH_WITH_KERNELS
-// The tensor to write result `i` into: the donated input's memory or new memory. Contiguous.
+bool is_half(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+}
+
+// The tensor to write result `i` into: the donated input's memory or new memory, float32 for narrow types. Contiguous.
+// Asked before there is another handle of that input.
 at::Tensor target_of(KernelContext& context, size_t i) {
   const at::Tensor& from = input(context, i);
-  if (context.may_reuse(i) && from.is_contiguous()) return from;
-  return at::empty_like(from, from.options(), at::MemoryFormat::Contiguous);
+  if (!is_half(from) && context.may_reuse(i) && from.is_contiguous()) return from;
+  const at::TensorOptions options = is_half(from) ? from.options().dtype(at::kFloat) : from.options();
+  return at::empty_like(from, options, at::MemoryFormat::Contiguous);
 }
 
 // Calls f(T{}) with the arithmetic type of a tensor; half types are computed in float by the caller's conversion.
@@ -99,9 +105,6 @@ void with_arithmetic_type(const at::Tensor& tensor, F&& f) {
   } else {
     f(float{});
   }
-}
-bool is_half(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 at::Tensor readable(const at::Tensor& tensor) {
   return (is_half(tensor) ? tensor.to(at::kFloat) : tensor).contiguous();
@@ -130,12 +133,9 @@ void adamw_kernel(KernelContext& context) {
   const double step_size = lr / (1 - std::pow(attributes.beta1, step));
   const double root_correction = std::sqrt(1 - std::pow(attributes.beta2, step));
   for (size_t i = 0; i < count; ++i) {
+    at::Tensor p = target_of(context, i), m = target_of(context, 2 * count + i), v = target_of(context, 3 * count + i);
     at::Tensor p_in = readable(input(context, i)), g = readable(input(context, count + i));
     at::Tensor m_in = readable(input(context, 2 * count + i)), v_in = readable(input(context, 3 * count + i));
-    const bool half = is_half(input(context, i));
-    at::Tensor p = half ? at::empty_like(p_in) : target_of(context, i);
-    at::Tensor m = half ? at::empty_like(m_in) : target_of(context, 2 * count + i);
-    at::Tensor v = half ? at::empty_like(v_in) : target_of(context, 3 * count + i);
     with_arithmetic_type(p, [&]<class T>(T) {
       const T b1 = static_cast<T>(attributes.beta1), b2 = static_cast<T>(attributes.beta2),
               eps = static_cast<T>(attributes.eps);
@@ -175,12 +175,11 @@ void sgd_kernel(KernelContext& context) {
     return;
   }
   for (size_t i = 0; i < count; ++i) {
+    at::Tensor p = target_of(context, i), b_in, b;
+    if (has_momentum && attributes.has_buffers) b = target_of(context, 2 * count + i);
     at::Tensor p_in = readable(input(context, i)), g = readable(input(context, count + i));
-    const bool half = is_half(input(context, i));
-    at::Tensor p = half ? at::empty_like(p_in) : target_of(context, i);
-    at::Tensor b_in, b;
     if (has_momentum) b_in = attributes.has_buffers ? readable(input(context, 2 * count + i)) : g;
-    if (has_momentum) b = half || !attributes.has_buffers ? at::empty_like(b_in) : target_of(context, 2 * count + i);
+    if (has_momentum && !attributes.has_buffers) b = at::empty_like(b_in);
     with_arithmetic_type(p, [&]<class T>(T) {
       const T rate = static_cast<T>(lr), decay = static_cast<T>(attributes.weight_decay),
               mu = static_cast<T>(attributes.momentum);

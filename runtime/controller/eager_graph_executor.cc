@@ -115,8 +115,7 @@ void EagerGraphExecutor::take_any_record(const RecordShape& shape) {
   closed_ = reader_.kind() == RecordKind::kClose;
   reader_.consume(stream_.link->ring);
 
-  const bool boundary =
-      flushes || (!replayed && shape.spec != nullptr && stream_.specs.at(shape.spec->id).ends_subgraph);
+  const bool boundary = flushes || (!replayed && shape.spec != nullptr && stream_.specs.at(shape.spec->id).is_read);
   if (replayed) after_match(flushes);
   if (instance_.active()) {
     if (!flushes) return;

@@ -2,9 +2,9 @@
 // subgraphs, rewrites them (passes) and hands them to the sequencer: as pieces, or as instances of templates where the
 // stream repeats itself. It holds no tensor data (but feeds on their way) and never loops over devices.
 //
-// A subgraph ends at a read, a flush, an operator with ends_subgraph, the head of a loop (loop_finder.h), or after
-// kMaxSubgraph records: a function of the stream only, never of time (D12). Sending is separate: a subgraph or instance
-// under way is sent in parts when the nodes would idle (little in flight and nothing left in the ring).
+// A subgraph ends at a read, a flush (optimizers end their steps with one), the head of a loop (loop_finder.h), or
+// after kMaxSubgraph records: a function of the stream only, never of time (D12). Sending is separate: a subgraph or
+// instance under way is sent in parts when the nodes would idle (little in flight and nothing left in the ring).
 //
 // A subgraph that comes for the second time becomes a template (for the first time when all its operators are known and
 // that has proved right), a loop's stretch when it is found. From then on its

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +16,18 @@ namespace dtorch::test {
 
 // A token file of a little repetitive text, and a folder for a run.
 class SmallTraining : public testing::Test {
+ public:
+  // Loss by step of a metrics file; of a step that was done twice, the later one.
+  static std::map<int64_t, double> losses(const std::string& path) {
+    std::map<int64_t, double> out;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      const auto json = nlohmann::json::parse(line);
+      out[json.at("step")] = json.at("loss");
+    }
+    return out;
+  }
+
  protected:
   void SetUp() override {
     folder_ = scratch_folder("training");
@@ -55,18 +68,19 @@ class SmallTraining : public testing::Test {
     command.insert(command.end(), more.begin(), more.end());
     return command;
   }
-  // Loss by step of a metrics file; of a step that was done twice, the later one.
-  static std::map<int64_t, double> losses(const std::string& path) {
-    std::map<int64_t, double> out;
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
-      const auto json = nlohmann::json::parse(line);
-      out[json.at("step")] = json.at("loss");
-    }
-    return out;
-  }
   std::string folder_;
 };
+
+// That two metrics files hold the same steps with the same losses, to the last bit; says where they part.
+inline void expect_same_losses(const std::string& found, const std::string& expected) {
+  const auto losses = SmallTraining::losses(found), others = SmallTraining::losses(expected);
+  EXPECT_EQ(losses.size(), others.size()) << found;
+  for (const auto& [step, loss] : others) {
+    ASSERT_TRUE(losses.contains(step)) << found << " has no step " << step;
+    ASSERT_EQ(losses.at(step), loss) << std::setprecision(17) << "step " << step << ": " << losses.at(step)
+                                     << " instead of " << loss;
+  }
+}
 
 inline bool has_step(const std::string& output, int step) {
   return output.find("] " + std::to_string(step) + "/") != std::string::npos;

@@ -42,6 +42,36 @@ TEST(NativeTensor, AViewSharesStorageAndKnowsItsStrides) {
   EXPECT_THROW(view.narrowed({{0, 1}, {2, 2}}), InternalError);
 }
 
+TEST(NativeTensor, IsReusableWhereItLiesAsANewOneWould) {
+  NativeTensor x = iota<int32_t>({4, 3});
+  EXPECT_TRUE(x.is_reusable());
+  NativeTensor second_row = x.narrowed({{1, 0}, {1, 3}}), first_row = x.narrowed({{0, 0}, {1, 3}});
+  NativeTensor column = x.narrowed({{0, 0}, {4, 1}}), transposed = strided_view(x, {3, 4}, {1, 3}, 0);
+  EXPECT_FALSE(x.is_reusable());
+  x.reset();
+  const auto alone = [&](NativeTensor& tensor) {
+    NativeTensor kept = std::move(tensor);
+    for (NativeTensor* other : {&second_row, &first_row, &column, &transposed}) {
+      if (other != &tensor && *other) other->reset();
+    }
+    const bool reusable = kept.is_reusable();
+    EXPECT_TRUE(kept.is_sole_owner());
+    // For the next one: a whole tensor again, and its views.
+    x = iota<int32_t>({4, 3});
+    second_row = x.narrowed({{1, 0}, {1, 3}}), first_row = x.narrowed({{0, 0}, {1, 3}});
+    column = x.narrowed({{0, 0}, {4, 1}}), transposed = strided_view(x, {3, 4}, {1, 3}, 0);
+    x.reset();
+    return reusable;
+  };
+  EXPECT_FALSE(alone(second_row)) << "begins inside its storage";
+  EXPECT_TRUE(alone(first_row));
+  EXPECT_TRUE(alone(transposed)) << "results of elementwise operators lie like their operands";
+  EXPECT_TRUE(alone(column)) << "not contiguous";
+  NativeTensor odd = strided_view(iota<int32_t>({1, 3}), {1, 3}, {7, 1}, 0);
+  EXPECT_TRUE(odd.is_contiguous());
+  EXPECT_FALSE(odd.is_reusable()) << "a new tensor has strides 3, 1";
+}
+
 TEST(NativeTensor, CopiesBoxesOfEverySizeOfElement) {
   auto check = []<class T>() {
     NativeTensor from = iota<T>({4, 5}), to = NativeTensor::empty({3, 3}, dtype_of<T>());

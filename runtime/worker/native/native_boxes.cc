@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/def/native_tensor.h"
+#include "runtime/worker/native/native_metadata.h"
 
 namespace dtorch {
 namespace {
@@ -111,8 +112,12 @@ void unpack_box(const std::byte* packed, const NativeTensor& destination, const 
 }
 
 NativeTensor NativeTensor::contiguous() const {
-  if (is_contiguous()) return *this;
   Shape shape = local_shape();
+  if (is_contiguous()) {
+    const Shape strides = contiguous_strides(shape);
+    const bool is_like_new = num_elements() == 0 || this->strides() == strides;
+    return is_like_new ? *this : strided_view(*this, shape, strides, 0);
+  }
   NativeTensor result = empty(shape, dtype());
   copy_box(*this, whole(shape), result, whole(shape));
   return result;

@@ -92,6 +92,12 @@ bool NativeTensor::is_sole_owner() const {
   return view->ref_count() == 1 && view->storage->ref_count() == 1;
 }
 
+bool NativeTensor::is_reusable() const {
+  View* view = view_of(*this);
+  return view->offset == 0 && (!is_contiguous() || view->strides == contiguous_strides(view->local_shape)) &&
+         is_sole_owner();
+}
+
 const void* storage_of(const NativeTensor& tensor) { return view_of(tensor)->storage->block; }
 
 int64_t NativeTensor::storage_bytes() const { return counted_size(view_of(*this)->storage->block); }
