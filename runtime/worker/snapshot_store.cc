@@ -78,6 +78,8 @@ void SnapshotStore::commit(SnapshotId snapshot) {
 void SnapshotStore::begin_epoch(uint32_t epoch) {
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
+  is_restored_ = false;
+  early_.clear();
   to_send_.clear();
   for (auto& [snapshot, kept] : kept_) kept.order.reset();
 }
@@ -127,7 +129,7 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
         settle(*begins.pending, copy.fields, copy.payload);
         resolve(begins);
       } else {
-        kept.awaited[Key(move.device, value.graph, value.slot)] = begins.pending;
+        kept.awaited[{move.device, value.graph, value.slot}] = begins.pending;
       }
     } else if (move.from == node_) {
       Sending sending{.fields = {.snapshot = order.snapshot,
@@ -147,29 +149,45 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
   std::vector<KeptPart> parts;
   for (int64_t device : devices) parts.push_back(kept.parts[device]);
   kept.parts_missing = 0;
+  is_restored_ = true;
+  for (const Copy& early : std::exchange(early_, {})) {
+    settle(*awaited_for(early.fields), early.fields, early.payload);
+    kept.awaited.erase(key_of(early.fields));
+  }
   wake_thread();
   return parts;
+}
+
+IntrusivePtr<Arrival> SnapshotStore::awaited_for(const SnapshotPart& part) {
+  const auto kept = kept_.find(part.snapshot);
+  if (kept != kept_.end()) {
+    const auto at = kept->second.awaited.find(key_of(part));
+    if (at != kept->second.awaited.end()) return at->second;
+  }
+  throw DecodeError("a part of a snapshot came that nobody waits for");
 }
 
 void SnapshotStore::take_part(SnapshotPart part, SharedBytes payload) {
   IntrusivePtr<Arrival> arrival;
   {
     std::lock_guard lock(mutex_);
-    Kept& kept = kept_[part.snapshot];
     if (part.is_copy) {
-      const Key key(part.owner, part.graph, part.slot);
+      const Key key = key_of(part);
+      Kept& kept = kept_[part.snapshot];
       kept.copies[key] = {std::move(part), std::move(payload)};
       kept.copies_missing.erase(key);
       changed_.notify_all();
       return;
     }
-    const auto at = kept.awaited.find(Key(part.device, part.graph, part.slot));
-    if (at == kept.awaited.end()) throw DecodeError("a part of a snapshot came that nobody waits for");
-    arrival = at->second;
+    if (!is_restored_) {
+      early_.push_back({std::move(part), std::move(payload)});
+      return;
+    }
+    arrival = awaited_for(part);
   }
   settle(*arrival, part, payload);
   std::lock_guard lock(mutex_);
-  kept_[part.snapshot].awaited.erase(Key(part.device, part.graph, part.slot));
+  kept_[part.snapshot].awaited.erase(key_of(part));  // not before: then the snapshot is complete
   changed_.notify_all();
 }
 

@@ -47,7 +47,8 @@ class SnapshotStore {
   std::vector<KeptPart> restore(const SnapshotOrder& order, const std::vector<int64_t>& devices,
                                 const std::vector<int32_t>& node_of_device, const std::vector<bool>& live,
                                 const NewArrival& new_arrival);
-  // From another node. Throws DecodeError when nobody waits for it.
+  // From another node. One that comes before this epoch's restore() waits for it, since other nodes may be ahead.
+  // Throws DecodeError when nobody waits for it.
   void take_part(SnapshotPart part, SharedBytes payload);
 
   // --- a device's stream
@@ -55,6 +56,8 @@ class SnapshotStore {
 
  private:
   using Key = std::tuple<int64_t, GraphId, OperandId>;  // whose part
+  // A copy is its owner's, another part the device's that begins with it.
+  static Key key_of(const SnapshotPart& part) { return {part.device, part.graph, part.slot}; }
   struct Copy {
     SnapshotPart fields;
     SharedBytes payload;
@@ -83,6 +86,7 @@ class SnapshotStore {
   void send(Sending sending, uint32_t epoch);
   void wake_thread();
   void fail(const std::string& what);
+  IntrusivePtr<Arrival> awaited_for(const SnapshotPart& part);  // under mutex_; throws as take_part
   static const KeptValue* find(const Kept& kept, int64_t device, const LiveValue& value);
 
   ControlEndpoint& control_;
@@ -91,6 +95,8 @@ class SnapshotStore {
   std::condition_variable changed_;
   std::map<SnapshotId, Kept> kept_;  // under mutex_, as all below
   std::deque<Sending> to_send_;
+  std::vector<Copy> early_;   // parts that came before restore()
+  bool is_restored_ = false;  // since begin_epoch()
   uint32_t epoch_ = 0;
   bool ending_ = false;
   std::thread thread_;  // since the first store or restore
