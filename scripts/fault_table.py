@@ -26,7 +26,8 @@ import tempfile
 import threading
 import time
 
-NODES, STEPS, SNAPSHOT_EVERY, SAVE_EVERY = 3, 120, 4, 10
+NODES, SNAPSHOT_EVERY, SAVE_EVERY = 3, 4, 10
+STEPS, STEPS_SUPERVISED = 120, 600  # those that end when rank 0 or mpirun is gone take a second to do it
 LIMIT_S = 12  # from the fault to the next step
 HANGS_AFTER_S = 120
 ENDS_WITHIN_S = 10
@@ -36,7 +37,7 @@ LAYOUTS = {
     "dp3": ["--devices", "3", "--dp", "3", "--tp", "1", "--batch", "6"],
 }
 MODEL = ["--dim", "32", "--layers", "2", "--heads", "2", "--length", "32", "--dtype", "float64", "--zero", "2",
-         "--log-every", "1", "--validation-share", "0", "--steps", str(STEPS), "--save-every", str(SAVE_EVERY)]
+         "--log-every", "1", "--validation-share", "0", "--save-every", str(SAVE_EVERY)]
 
 Fault = collections.namedtuple("Fault", "name spares layout victims signal in_save then_spare supervised repeats",
                                defaults=["dp2 tp2", 1, signal.SIGKILL, False, False, False, 1])
@@ -98,6 +99,7 @@ class Run:
     def __init__(self, fault, build, folder, data, seed):
         self.fault, self.build, self.folder, self.seed = fault, build, folder, seed
         self.random = random.Random(seed)
+        self.steps = STEPS_SUPERVISED if fault.supervised else STEPS
         self.mark = f"{os.getpid()}-{seed}"
         self.lines, self.said = queue.Queue(), []
         self.ranks, self.jobs = {}, set()
@@ -111,7 +113,7 @@ class Run:
 
     def command(self):
         app = str(self.build / "bin/dtorch_app")
-        train = ["train", "--data", self.data, *MODEL, *LAYOUTS[self.fault.layout], "--metrics", self.folder / "part.jsonl",
+        train = ["train", "--data", self.data, *MODEL, *LAYOUTS[self.fault.layout], "--steps", self.steps, "--metrics", self.folder / "part.jsonl",
                  "--checkpoint-dir", self.folder / "part", "--recover", "on", "--snapshot-every", str(SNAPSHOT_EVERY)]
         spares, result = ["--spares", str(self.fault.spares)], ["--result", self.folder / "end.json"]
         if self.fault.supervised:
@@ -147,7 +149,7 @@ class Run:
 
     def note(self, at, line):
         self.said.append(line)
-        found = re.search(rf"\] (\d+)/{STEPS} ", line)
+        found = re.search(rf"\] (\d+)/{self.steps} ", line)
         if found:
             step = int(found[1])
             self.step_s = (at - self.step_at) / max(1, step - self.step)
@@ -225,7 +227,7 @@ class Run:
             return [*found, "no result"]
         if (end := json.loads(result.read_text()))["status"] != "done":
             found.append(f"ended as {end}")
-        wanted = losses(self.folder.parent / f"whole {self.fault.layout}.jsonl")
+        wanted = losses(self.folder.parent / f"whole {self.fault.layout} {self.steps}.jsonl")
         if (got := losses(self.folder / "part.jsonl")) != wanted:
             first = min((step for step in wanted if got.get(step) != wanted[step]), default="none")
             found.append(f"other losses, the first at step {first}")
@@ -245,9 +247,10 @@ class Run:
 
 
 def undisturbed(build, folder, data):
-    for name, layout in LAYOUTS.items():
-        subprocess.run([build / "bin/dtorch_app", "train", "--data", data, *MODEL, *layout, "--metrics",
-                        folder / f"whole {name}.jsonl", "--checkpoint-dir", folder / "whole"], check=True, capture_output=True)
+    for name, steps in {(fault.layout, STEPS_SUPERVISED if fault.supervised else STEPS) for fault in FAULTS.values()}:
+        subprocess.run([build / "bin/dtorch_app", "train", "--data", data, *MODEL, *LAYOUTS[name], "--steps", str(steps),
+                        "--metrics", folder / f"whole {name} {steps}.jsonl", "--checkpoint-dir", folder / "whole"],
+                       check=True, capture_output=True)
         shutil.rmtree(folder / "whole")
 
 

@@ -137,7 +137,7 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
                                  .device = move.device,
                                  .graph = value.graph,
                                  .slot = value.slot},
-                      .to = move.to};
+                      .to = {move.to}};
       if (move.from_copy)
         sending.copy = kept.copies.at(key);
       else
@@ -149,6 +149,7 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
   std::vector<KeptPart> parts;
   for (int64_t device : devices) parts.push_back(kept.parts[device]);
   kept.parts_missing = 0;
+  kept.restored_from = order.places;
   is_restored_ = true;
   for (const Copy& early : std::exchange(early_, {})) {
     settle(*awaited_for(early.fields), early.fields, early.payload);
@@ -249,7 +250,8 @@ void SnapshotStore::send(Sending sending, uint32_t epoch) {
     payload = pack_part(sending.kept.value, fields);
   }
   fields.epoch = epoch;
-  control_.send(sending.to, encode(fields, std::move(payload)));
+  const Message message = encode(fields, std::move(payload));
+  for (int32_t node : sending.to) control_.send(node, message);
 }
 
 bool SnapshotStore::next_store() {
@@ -286,18 +288,29 @@ void SnapshotStore::plan_copies(SnapshotId snapshot, Kept& kept) {
     part = std::move(live);
   }
   kept.copies_missing.clear();
-  for (const SnapshotCopy& copy : copies_of(order.values, order.places)) {
+  std::set<SnapshotCopy> there;
+  if (kept.restored_from) {
+    for (const SnapshotCopy& copy : copies_of(order.values, *kept.restored_from)) there.insert(copy);
+  }
+  const SnapshotCopy* last = nullptr;  // that is sent from here
+  const std::vector<SnapshotCopy> copies = copies_of(order.values, order.places);
+  for (const SnapshotCopy& copy : copies) {
     const LiveValue& value = order.values[copy.value];
     const Key key(copy.owner, value.graph, value.slot);
     if (copy.to == node_ && !kept.copies.contains(key)) kept.copies_missing.insert(key);
-    if (order.places.node_of_device[static_cast<size_t>(copy.owner)] != node_) continue;
+    if (order.places.node_of_device[static_cast<size_t>(copy.owner)] != node_ || there.contains(copy)) continue;
+    if (last != nullptr && last->value == copy.value && last->owner == copy.owner) {
+      to_send_.back().to.push_back(copy.to);
+      continue;
+    }
+    last = &copy;
     to_send_.push_back({.fields = {.snapshot = snapshot,
                                    .owner = copy.owner,
                                    .device = copy.owner,
                                    .is_copy = true,
                                    .graph = value.graph,
                                    .slot = value.slot},
-                        .to = copy.to,
+                        .to = {copy.to},
                         .kept = *find(kept, copy.owner, value)});
   }
 }

@@ -70,11 +70,12 @@ class SnapshotStore {
     std::map<Key, IntrusivePtr<Arrival>> awaited;  // by device that begins with it
     std::shared_ptr<const SnapshotOrder> order;    // to be stored
     bool copies_sent = false, said = false;        // since `order`
+    std::optional<SnapshotPlaces> restored_from;   // copies are there already
   };
   // What the thread sends: a part, or a copy that it keeps.
   struct Sending {
-    SnapshotPart fields = {};  // without shape and bytes
-    int32_t to = 0;
+    SnapshotPart fields = {};      // without shape and bytes
+    std::vector<int32_t> to = {};  // nodes
     KeptValue kept = {};
     std::optional<Copy> copy = {};
   };

@@ -20,7 +20,7 @@ class Restoring : public testing::Test {
  protected:
   Restoring() {
     order_.values = {{kGraph, kSlot, meta(init_device_mesh("cpu", {2}), {2}, {Replicate()}), false}};
-    order_.places = {{1, 2}, {kNoBuddy, 2, 1}};
+    order_.places = {{1, 2}, {kNoBuddy, 2, 1}, 1};
     store_.begin_epoch(2);
   }
   SharedBytes payload_for(SnapshotPart& part) const {
