@@ -271,6 +271,7 @@ void Recovery::begin_epoch(Sequencer::Held& held) {
   for (int32_t node : live_) is_live[static_cast<size_t>(node)] = true;
   const SnapshotMoves moves = moves_of(base.values, kept_at_, next.binding.node_of_device, is_live);
   if (!moves.lost.empty()) throw PeerLost(describe_lost(base.values, moves.lost));
+  if (!parts_.log.is_complete()) throw PeerLost("too much was sent since the last snapshot to be kept");
 
   parts_.log.drop_pending();
   {

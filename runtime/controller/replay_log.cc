@@ -1,8 +1,10 @@
 #include "runtime/controller/replay_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/def/effects.h"
+#include "runtime/base/log.h"
 
 namespace dtorch {
 
@@ -36,11 +38,32 @@ void ReplayLog::note_calls(Item& item, const LedgerEntry& entry) {
 void ReplayLog::add(Item item) {
   bytes_.fetch_add(bytes_of(item));
   items_.push_back(std::move(item));
+  if (bytes_.load() > max_bytes_) give_up();
+}
+
+// What nodes learn from the items is still needed for the snapshots to come.
+void ReplayLog::give_up() {
+  if (is_complete()) {
+    log_warn(
+        "more than {} MiB were sent to the nodes without a place for a snapshot, as while a Graph rests within a "
+        "repetition: until the next one the job can't go on without a node that is lost",
+        max_bytes_ >> 20);
+  }
+  const uint64_t end = first_item_ + items_.size();
+  for (uint64_t number = std::max(first_item_, given_up_to_); number < end; ++number) {
+    Item& item = items_[static_cast<size_t>(number - first_item_)];
+    bytes_.fetch_sub(bytes_of(item));
+    item.message = {};
+    item.feeds.clear();
+    bytes_.fetch_add(bytes_of(item));
+  }
+  given_up_to_ = end;
 }
 
 bool ReplayLog::is_cut_due() {
   if (pending_) return false;
-  if (steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween) return false;
+  if (is_complete() && steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween)
+    return false;
   std::erase_if(open_sessions_, [this](uint64_t session) { return reads_.is_delivered(session); });
   return open_sessions_.empty() && !values_.is_in_instance();
 }
