@@ -37,6 +37,7 @@ SnapshotStore::~SnapshotStore() {
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
+    window_->close();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -78,6 +79,8 @@ void SnapshotStore::commit(SnapshotId snapshot) {
 void SnapshotStore::begin_epoch(uint32_t epoch) {
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
+  window_->close();
+  window_ = std::make_shared<SendWindow>(kMaxBytesUnderWay);
   is_restored_ = false;
   early_.clear();
   to_send_.clear();
@@ -224,15 +227,17 @@ bool SnapshotStore::next_sending(std::unique_lock<std::mutex>& lock) {
     Sending sending = std::move(to_send_[i]);
     to_send_.erase(to_send_.begin() + static_cast<std::ptrdiff_t>(i));
     const uint32_t epoch = epoch_;
+    const std::shared_ptr<SendWindow> window = window_;
     lock.unlock();
-    send(std::move(sending), epoch);
+    send(std::move(sending), epoch, window);
     lock.lock();
     return true;
   }
   return false;
 }
 
-void SnapshotStore::send(Sending sending, uint32_t epoch) {
+void SnapshotStore::send(Sending sending, uint32_t epoch, const std::shared_ptr<SendWindow>& window) {
+  if (!window->wait_for_room()) return;  // the epoch has ended
   SnapshotPart fields = sending.fields;
   SharedBytes payload;
   if (sending.copy) {
@@ -250,7 +255,7 @@ void SnapshotStore::send(Sending sending, uint32_t epoch) {
     payload = pack_part(sending.kept.value, fields);
   }
   fields.epoch = epoch;
-  const Message message = encode(fields, std::move(payload));
+  const Message message = SendWindow::counted(window, encode(fields, std::move(payload)));
   for (int32_t node : sending.to) control_.send(node, message);
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/comm/endpoint.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/worker/kept_value.h"
+#include "runtime/worker/send_window.h"
 
 namespace dtorch {
 
@@ -55,6 +56,7 @@ class SnapshotStore {
   void add(SnapshotId snapshot, int64_t device, KeptPart part);
 
  private:
+  static constexpr int64_t kMaxBytesUnderWay = int64_t{64} << 20;
   using Key = std::tuple<int64_t, GraphId, OperandId>;  // whose part
   // A copy is its owner's, another part the device's that begins with it.
   static Key key_of(const SnapshotPart& part) { return {part.device, part.graph, part.slot}; }
@@ -84,7 +86,7 @@ class SnapshotStore {
   bool next_store();  // under mutex_, as the next two
   void plan_copies(SnapshotId snapshot, Kept& kept);
   void say_stored(SnapshotId snapshot, Kept& kept);
-  void send(Sending sending, uint32_t epoch);
+  void send(Sending sending, uint32_t epoch, const std::shared_ptr<SendWindow>& window);
   void wake_thread();
   void fail(const std::string& what);
   IntrusivePtr<Arrival> awaited_for(const SnapshotPart& part);  // under mutex_; throws as take_part
@@ -99,6 +101,7 @@ class SnapshotStore {
   std::vector<Copy> early_;   // parts that came before restore()
   bool is_restored_ = false;  // since begin_epoch()
   uint32_t epoch_ = 0;
+  std::shared_ptr<SendWindow> window_ = std::make_shared<SendWindow>(kMaxBytesUnderWay);  // of the epoch
   bool ending_ = false;
   std::thread thread_;  // since the first store or restore
 };
