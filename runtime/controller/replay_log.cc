@@ -29,6 +29,7 @@ void ReplayLog::note_calls(Item& item, const LedgerEntry& entry) {
   CallEffects effects = entry.replay ? values_.note(item.graph, *entry.replay)
                                      : values_.note(item.graph, entry.graph, entry.stream->specs);
   steps_ += effects.steps;
+  ends_step_ = effects.steps > 0;
   item.has_effects = effects.has_effects;
   item.sessions = std::move(effects.sessions);
   open_sessions_.insert(item.sessions.begin(), item.sessions.end());
@@ -65,11 +66,27 @@ bool ReplayLog::is_cut_due() {
   if (is_complete() && steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween)
     return false;
   std::erase_if(open_sessions_, [this](uint64_t session) { return reads_.is_delivered(session); });
-  return open_sessions_.empty() && !values_.is_in_instance();
+  return open_sessions_.empty() && !values_.is_in_instance() && is_good_place();
+}
+
+// Right after a step gradients live that the program is about to drop. So the next place is tried first; where more
+// lives there (the next step's values), snapshots fall on steps from then on.
+bool ReplayLog::is_good_place() {
+  if (!is_complete() || steps_ < steps_between_) return true;  // the log is long
+  if (ends_step_) {
+    if (!waits_after_step_ || at_step_) return true;
+    at_step_ = values_.num_bytes();
+    return false;
+  }
+  if (!at_step_ || values_.num_bytes() <= *at_step_) return true;
+  waits_after_step_ = false;
+  at_step_.reset();
+  return false;
 }
 
 const ReplayLog::Cut& ReplayLog::cut(Sequence last, size_t num_meshes) {
   steps_ = 0;
+  at_step_.reset();
   pending_ = Cut{next_snapshot_++, last, first_item_ + items_.size(), num_meshes, values_.all()};
   pending_last_.store(last);
   return *pending_;

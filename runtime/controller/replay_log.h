@@ -56,8 +56,8 @@ class ReplayLog {
     size_t num_meshes = 0;  // that the encoder had defined
     std::vector<LiveValue> values;
   };
-  // A snapshot is wanted, and this is a place where one can be: no instance of a template and nothing with effects
-  // outside is under way.
+  // After every piece: a snapshot is wanted, and this is a place where one can be (no instance of a template and
+  // nothing with effects outside is under way) and where little lives.
   bool is_cut_due();
   const Cut& cut(Sequence last, size_t num_meshes);
   // The one that was cut and is neither the base nor dropped; null: none.
@@ -93,6 +93,7 @@ class ReplayLog {
     std::vector<OperatorSpec> specs;
     std::map<TemplateId, KnownTemplate> templates;
   };
+  bool is_good_place();
   void learn(Item& item);
   void give_up();
   static int64_t bytes_of(const Item& item);
@@ -106,6 +107,9 @@ class ReplayLog {
   Cut base_;
   std::optional<Cut> pending_;
   int64_t steps_ = 0;                 // since the last cut
+  bool ends_step_ = false;            // the last piece has an optimizer step
+  std::optional<uint64_t> at_step_;   // bytes that lived at a step where a snapshot was wanted, which waits
+  bool waits_after_step_ = true;      // until it has proved not to be worth it
   std::set<uint64_t> open_sessions_;  // maybe ended by now
   SnapshotId next_snapshot_ = 1;
   ReadChecks reads_;
