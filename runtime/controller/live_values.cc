@@ -126,6 +126,16 @@ void LiveValues::close(GraphId graph) {
   in_instance_.erase(graph);
 }
 
+uint64_t LiveValues::num_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, graph] : graphs_) {
+    for (const Value& value : graph.slots) {
+      if (value.meta != nullptr) bytes += static_cast<uint64_t>(value.meta->num_bytes());
+    }
+  }
+  return bytes;
+}
+
 std::vector<LiveValue> LiveValues::all() const {
   std::vector<LiveValue> values;
   for (const auto& [id, graph] : graphs_) {

@@ -27,6 +27,8 @@ class LiveValues {
   void close(GraphId graph);
   // Ascending by Graph and slot; not while an instance of a template is under way.
   std::vector<LiveValue> all() const;
+  // Of all() together, each value counted once.
+  uint64_t num_bytes() const;
   bool is_in_instance() const { return !in_instance_.empty(); }
 
  private:

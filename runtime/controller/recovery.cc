@@ -16,6 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kNamedValues = 3;  // in an error
+constexpr int64_t kMostCopies = 2;  // of a box, beside the nodes' own
 
 double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
@@ -131,8 +132,9 @@ void Recovery::loop() {
 // --- snapshots
 // ---------------------------------------------------------------------------------------------------------------------
 
+// With several spares two may be lost at once, the second one perhaps in the recovery from the first.
 SnapshotPlaces Recovery::places_of(const Route& route) const {
-  return {route.binding.node_of_device, choose_buddies(route)};
+  return choose_places(route, static_cast<int32_t>(std::clamp<int64_t>(options_.spares, 1, kMostCopies)));
 }
 
 // Everything before the cut has finished, with its transfers: what was on its way there has arrived.
@@ -263,12 +265,13 @@ void Recovery::recover() {
 
 void Recovery::begin_epoch(Sequencer::Held& held) {
   const Route& now = held.route();
-  Route next{now.epoch + 1, rebind(now, live_, kept_at_.buddy_of_node), FanOut(live_, options_.fan_out)};
+  Route next{now.epoch + 1, rebind(now, live_, kept_at_), FanOut(live_, options_.fan_out)};
   const ReplayLog::Cut& base = parts_.log.base();
   std::vector<bool> is_live(static_cast<size_t>(now.binding.num_nodes));
   for (int32_t node : live_) is_live[static_cast<size_t>(node)] = true;
   const SnapshotMoves moves = moves_of(base.values, kept_at_, next.binding.node_of_device, is_live);
   if (!moves.lost.empty()) throw PeerLost(describe_lost(base.values, moves.lost));
+  if (!parts_.log.is_complete()) throw PeerLost("too much was sent since the last snapshot to be kept");
 
   parts_.log.drop_pending();
   {

@@ -1,8 +1,10 @@
 #include "runtime/controller/replay_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/def/effects.h"
+#include "runtime/base/log.h"
 
 namespace dtorch {
 
@@ -27,6 +29,7 @@ void ReplayLog::note_calls(Item& item, const LedgerEntry& entry) {
   CallEffects effects = entry.replay ? values_.note(item.graph, *entry.replay)
                                      : values_.note(item.graph, entry.graph, entry.stream->specs);
   steps_ += effects.steps;
+  ends_step_ = effects.steps > 0;
   item.has_effects = effects.has_effects;
   item.sessions = std::move(effects.sessions);
   open_sessions_.insert(item.sessions.begin(), item.sessions.end());
@@ -36,17 +39,54 @@ void ReplayLog::note_calls(Item& item, const LedgerEntry& entry) {
 void ReplayLog::add(Item item) {
   bytes_.fetch_add(bytes_of(item));
   items_.push_back(std::move(item));
+  if (bytes_.load() > max_bytes_) give_up();
+}
+
+// What nodes learn from the items is still needed for the snapshots to come.
+void ReplayLog::give_up() {
+  if (is_complete()) {
+    log_warn(
+        "more than {} MiB were sent to the nodes without a place for a snapshot, as while a Graph rests within a "
+        "repetition: until the next one the job can't go on without a node that is lost",
+        max_bytes_ >> 20);
+  }
+  const uint64_t end = first_item_ + items_.size();
+  for (uint64_t number = std::max(first_item_, given_up_to_); number < end; ++number) {
+    Item& item = items_[static_cast<size_t>(number - first_item_)];
+    bytes_.fetch_sub(bytes_of(item));
+    item.message = {};
+    item.feeds.clear();
+    bytes_.fetch_add(bytes_of(item));
+  }
+  given_up_to_ = end;
 }
 
 bool ReplayLog::is_cut_due() {
   if (pending_) return false;
-  if (steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween) return false;
+  if (is_complete() && steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween)
+    return false;
   std::erase_if(open_sessions_, [this](uint64_t session) { return reads_.is_delivered(session); });
-  return open_sessions_.empty() && !values_.is_in_instance();
+  return open_sessions_.empty() && !values_.is_in_instance() && is_good_place();
+}
+
+// Right after a step gradients live that the program is about to drop. So the next place is tried first; where more
+// lives there (the next step's values), snapshots fall on steps from then on.
+bool ReplayLog::is_good_place() {
+  if (!is_complete() || steps_ < steps_between_) return true;  // the log is long
+  if (ends_step_) {
+    if (!waits_after_step_ || at_step_) return true;
+    at_step_ = values_.num_bytes();
+    return false;
+  }
+  if (!at_step_ || values_.num_bytes() <= *at_step_) return true;
+  waits_after_step_ = false;
+  at_step_.reset();
+  return false;
 }
 
 const ReplayLog::Cut& ReplayLog::cut(Sequence last, size_t num_meshes) {
   steps_ = 0;
+  at_step_.reset();
   pending_ = Cut{next_snapshot_++, last, first_item_ + items_.size(), num_meshes, values_.all()};
   pending_last_.store(last);
   return *pending_;

@@ -19,8 +19,9 @@ namespace dtorch {
 
 class ReplayLog {
  public:
-  // steps: optimizer steps between snapshots.
-  explicit ReplayLog(int64_t steps) : steps_between_(steps) {}
+  // steps: optimizer steps between snapshots. max_bytes: what is kept at most for a recovery.
+  static constexpr int64_t kMaxBytes = int64_t{1} << 30;
+  explicit ReplayLog(int64_t steps, int64_t max_bytes = kMaxBytes) : steps_between_(steps), max_bytes_(max_bytes) {}
 
   // One message of the order, with the host data that go before it.
   struct Item {
@@ -44,7 +45,7 @@ class ReplayLog {
   void note_template(GraphId graph, const Template& added, const SpecTable& specs) {
     values_.define(graph, added, specs);
   }
-  // In the order in which they are sent.
+  // In the order in which they are sent. Where max_bytes would be passed, all that is kept is given up.
   void add(Item item);
 
   // --- snapshots
@@ -55,8 +56,8 @@ class ReplayLog {
     size_t num_meshes = 0;  // that the encoder had defined
     std::vector<LiveValue> values;
   };
-  // A snapshot is wanted, and this is a place where one can be: no instance of a template and nothing with effects
-  // outside is under way.
+  // After every piece: a snapshot is wanted, and this is a place where one can be (no instance of a template and
+  // nothing with effects outside is under way) and where little lives.
   bool is_cut_due();
   const Cut& cut(Sequence last, size_t num_meshes);
   // The one that was cut and is neither the base nor dropped; null: none.
@@ -72,6 +73,8 @@ class ReplayLog {
   // nothing.
   std::vector<Message> definitions(PieceEncoder& encoder) const;
   const std::deque<Item>& items() const { return items_; }  // since the base
+  // False since items were given up, until a snapshot after them is the base: nobody can go on from the base then.
+  bool is_complete() const { return given_up_to_ <= first_item_; }
   // Before work is done again: what all nodes have acknowledged has had its effects.
   void note_done_effects(const Ledger& ledger);
   // Numbers of effects of these items that mustn't be had again (ops/def/effects.h).
@@ -90,17 +93,23 @@ class ReplayLog {
     std::vector<OperatorSpec> specs;
     std::map<TemplateId, KnownTemplate> templates;
   };
+  bool is_good_place();
   void learn(Item& item);
+  void give_up();
   static int64_t bytes_of(const Item& item);
 
-  const int64_t steps_between_;
+  const int64_t steps_between_, max_bytes_;
   LiveValues values_;
   std::map<GraphId, KnownGraph> known_;  // at the base
   std::deque<Item> items_;
   uint64_t first_item_ = 0;
+  uint64_t given_up_to_ = 0;  // items before it have no message
   Cut base_;
   std::optional<Cut> pending_;
   int64_t steps_ = 0;                 // since the last cut
+  bool ends_step_ = false;            // the last piece has an optimizer step
+  std::optional<uint64_t> at_step_;   // bytes that lived at a step where a snapshot was wanted, which waits
+  bool waits_after_step_ = true;      // until it has proved not to be worth it
   std::set<uint64_t> open_sessions_;  // maybe ended by now
   SnapshotId next_snapshot_ = 1;
   ReadChecks reads_;

@@ -1,8 +1,7 @@
 #include "runtime/controller/route.h"
 
 #include <algorithm>
-
-#include "runtime/graph/snapshot.h"
+#include <iterator>
 
 namespace dtorch {
 
@@ -20,26 +19,34 @@ bool contains(const std::vector<int32_t>& nodes, int32_t node) {
 
 }  // namespace
 
-std::vector<int32_t> choose_buddies(const Route& route) {
+SnapshotPlaces choose_places(const Route& route, int32_t num_copies) {
   const std::vector<int32_t>& live = route.tree.nodes();
   const std::vector<int64_t> counts = devices_by_node(route.binding);
   std::vector<int32_t> spares;
-  std::copy_if(live.begin(), live.end(), std::back_inserter(spares),
-               [&](int32_t node) { return counts[static_cast<size_t>(node)] == 0; });
-  std::vector<int32_t> buddies(counts.size(), kNoBuddy);
-  size_t next_spare = 0;
+  std::ranges::copy_if(live, std::back_inserter(spares),
+                       [&](int32_t node) { return counts[static_cast<size_t>(node)] == 0; });
+  SnapshotPlaces places{route.binding.node_of_device, {}, num_copies};
+  const auto count = static_cast<size_t>(num_copies);
+  places.buddies.assign(counts.size() * count, kNoBuddy);
+  size_t first_spare = 0;
   for (size_t i = 0; i < live.size(); ++i) {
     const auto node = static_cast<size_t>(live[i]);
     if (counts[node] == 0) continue;
-    if (!spares.empty())
-      buddies[node] = spares[next_spare++ % spares.size()];
-    else if (live.size() > 1)
-      buddies[node] = live[(i + 1) % live.size()];
+    // Spares in turn, then the next ones.
+    std::vector<int32_t> wanted;
+    for (size_t k = 0; k < spares.size(); ++k) wanted.push_back(spares[(first_spare + k) % spares.size()]);
+    ++first_spare;
+    for (size_t k = 1; k < live.size(); ++k) {
+      const int32_t next = live[(i + k) % live.size()];
+      if (counts[static_cast<size_t>(next)] != 0) wanted.push_back(next);
+    }
+    wanted.resize(std::min(wanted.size(), count));
+    std::ranges::copy(wanted, places.buddies.begin() + static_cast<std::ptrdiff_t>(node * count));
   }
-  return buddies;
+  return places;
 }
 
-DeviceBinding rebind(const Route& route, const std::vector<int32_t>& live, const std::vector<int32_t>& buddies) {
+DeviceBinding rebind(const Route& route, const std::vector<int32_t>& live, const SnapshotPlaces& places) {
   DeviceBinding binding = route.binding;
   std::vector<int64_t> counts = devices_by_node(binding);
   const auto fewest = [&](bool only_spares) {
@@ -52,12 +59,15 @@ DeviceBinding rebind(const Route& route, const std::vector<int32_t>& live, const
     return best;
   };
   const auto target_for = [&](int32_t lost) {
-    const int32_t buddy = static_cast<size_t>(lost) < buddies.size() ? buddies[static_cast<size_t>(lost)] : kNoBuddy;
-    const bool has_buddy = contains(live, buddy);
-    if (has_buddy && counts[static_cast<size_t>(buddy)] == 0) return buddy;
+    int32_t buddy = kNoBuddy;
+    for (int32_t candidate : places.buddies_of(lost)) {
+      if (!contains(live, candidate)) continue;
+      if (counts[static_cast<size_t>(candidate)] == 0) return candidate;
+      if (buddy == kNoBuddy) buddy = candidate;
+    }
     const int32_t spare = fewest(true);
     if (spare != kNoBuddy) return spare;
-    return has_buddy ? buddy : fewest(false);
+    return buddy != kNoBuddy ? buddy : fewest(false);
   };
   for (int32_t lost = 0; lost < binding.num_nodes; ++lost) {
     if (contains(live, lost) || counts[static_cast<size_t>(lost)] == 0) continue;

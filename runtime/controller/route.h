@@ -6,6 +6,7 @@
 
 #include "mesh/layout.h"
 #include "runtime/comm/fan_out.h"
+#include "runtime/graph/snapshot.h"
 
 namespace dtorch {
 
@@ -15,12 +16,13 @@ struct Route {
   FanOut tree;  // over the live nodes
 };
 
-// Whom each node sends copies of its boxes to, by node; kNoBuddy of nodes without devices or without anybody else. A
-// node without devices (a spare) if there is one, else the next live one.
-std::vector<int32_t> choose_buddies(const Route& route);
+// Where a snapshot is kept so that `num_copies` nodes may be lost at once: the buddies of each node that has devices
+// are nodes without devices (spares), else the next live ones. Those of others are kNoBuddy.
+SnapshotPlaces choose_places(const Route& route, int32_t num_copies);
 
-// The binding when only `live` nodes are left: the devices of a lost node go together, first to a spare, to its buddy
-// if that is one, else to its buddy, else to the live node with the fewest devices. Devices of live nodes stay.
-DeviceBinding rebind(const Route& route, const std::vector<int32_t>& live, const std::vector<int32_t>& buddies);
+// The binding when only `live` nodes are left: the devices of a lost node go together, first to a spare, to a buddy of
+// its if one is that, else to a buddy, else to the live node with the fewest devices. Devices of live nodes stay.
+// places: of the snapshot that they begin with.
+DeviceBinding rebind(const Route& route, const std::vector<int32_t>& live, const SnapshotPlaces& places);
 
 }  // namespace dtorch

@@ -323,16 +323,20 @@ SnapshotOrder PieceDecoder::decode_snapshot(const Message& message) {
     order.values.push_back({graphs[i], slots[i], metas[numbers[i]], ragged[i] != 0});
   }
   order.places.node_of_device = reader.items<int32_t>(head.node_of_device());
-  order.places.buddy_of_node = reader.items<int32_t>(head.buddy_of_node());
+  order.places.buddies = reader.items<int32_t>(head.buddies());
+  order.places.num_copies = head.num_copies();
+  reader.require(order.places.num_copies >= 1, "nobody keeps copies");
+  reader.require(order.places.buddies.size() % static_cast<size_t>(order.places.num_copies) == 0,
+                 "its nodes have different numbers of buddies");
   order.done_effects = reader.items<uint64_t>(head.done_effects());
-  const auto num_nodes = static_cast<int32_t>(order.places.buddy_of_node.size());
+  const auto num_nodes = order.places.num_nodes();
   reader.require(order.places.node_of_device.size() == (num_nodes == 0 ? 0 : static_cast<size_t>(num_devices_)),
                  "it doesn't have a place for every device");
   const bool is_of_places = order.action == SnapshotAction::kStore || order.action == SnapshotAction::kRestore;
   reader.require(num_nodes != 0 || !is_of_places, "it doesn't say where values are kept");
   for (int32_t node : order.places.node_of_device)
     reader.require(node >= 0 && node < num_nodes, "a device is on an unknown node");
-  for (int32_t node : order.places.buddy_of_node)
+  for (int32_t node : order.places.buddies)
     reader.require(node >= kNoBuddy && node < num_nodes, "a buddy is an unknown node");
   meshes_ = std::move(meshes);
   return order;

@@ -219,12 +219,12 @@ Message PieceEncoder::encode(const SnapshotOrder& order) {
   auto of_metas = wire::put(builder, numbers);
   auto are_ragged = wire::put(builder, ragged);
   auto nodes = wire::put(builder, order.places.node_of_device);
-  auto buddies = wire::put(builder, order.places.buddy_of_node);
+  auto buddies = wire::put(builder, order.places.buddies);
   auto done = wire::put(builder, order.done_effects);
   Message message =
       wire::seal(builder,
                  wire::CreateSnapshot(builder, order.snapshot, static_cast<uint8_t>(order.action), defined, in_graphs,
-                                      in_slots, of_metas, are_ragged, nodes, buddies, done),
+                                      in_slots, of_metas, are_ragged, nodes, buddies, order.places.num_copies, done),
                  MessageKind::kSnapshot);
   message.epoch = order.epoch;
   return message;

@@ -1,6 +1,6 @@
 // A snapshot: the values of all Graphs at one place of the total order (a cut), kept on the nodes so that a job can go
-// on from there when one of them is lost (docs/reliability.md). Every node keeps what its devices hold; a box that no
-// other node holds is also sent to the node's buddy. What lives at a cut, and who keeps what, follows from the stream,
+// on from there when one of them is lost (docs/reliability.md). Every node keeps what its devices hold; a box that too
+// few nodes hold is also sent to the node's buddies. What lives at a cut, and who keeps what, follows from the stream,
 // so that all processes agree on it. The messages, and pure functions; any thread.
 #pragma once
 #include <cstdint>
@@ -28,7 +28,15 @@ inline constexpr int32_t kNoBuddy = -1;
 // Where a snapshot is kept.
 struct SnapshotPlaces {
   std::vector<int32_t> node_of_device;
-  std::vector<int32_t> buddy_of_node;  // kNoBuddy: nobody keeps copies of its boxes
+  // By node, `num_copies` each, the preferred first; kNoBuddy behind them where there are fewer. A node isn't its own.
+  std::vector<int32_t> buddies;
+  // Every box is on one node more than this, if there are as many, so that so many may be lost at once.
+  int32_t num_copies = 1;
+  int32_t num_nodes() const { return static_cast<int32_t>(buddies.size()) / num_copies; }
+  std::span<const int32_t> buddies_of(int32_t node) const {
+    const auto count = static_cast<size_t>(num_copies);
+    return std::span(buddies).subspan(static_cast<size_t>(node) * count, count);
+  }
   friend bool operator==(const SnapshotPlaces&, const SnapshotPlaces&) = default;
 };
 
@@ -53,7 +61,7 @@ struct SnapshotPart {
   uint32_t epoch = 0;
   SnapshotId snapshot = 0;
   int64_t owner = 0;   // the device whose part it is
-  int64_t device = 0;  // that begins with it; the owner when it is a copy for the buddy
+  int64_t device = 0;  // that begins with it; the owner when it is a copy for a buddy
   bool is_copy = false;
   GraphId graph = 0;
   OperandId slot = 0;
@@ -83,11 +91,12 @@ Message encode(const SnapshotStored& fields);
 SnapshotPart decode_snapshot_part(const Message& message);
 SnapshotStored decode_snapshot_stored(const Message& message);
 
-// A copy of a box that no other node than its device's has.
+// A copy of a box, from the first of the devices that hold it.
 struct SnapshotCopy {
   size_t value = 0;  // index
   int64_t owner = 0;
   int32_t to = 0;
+  friend auto operator<=>(const SnapshotCopy&, const SnapshotCopy&) = default;
 };
 // All copies that are kept, in an order that is the same everywhere.
 std::vector<SnapshotCopy> copies_of(std::span<const LiveValue> values, const SnapshotPlaces& places);

@@ -48,13 +48,19 @@ int32_t node_of(std::span<const int32_t> node_of_device, int64_t device) {
   return node_of_device[static_cast<size_t>(device)];
 }
 
-// The only node that holds the box, or none.
-std::optional<int32_t> only_node(const std::vector<int64_t>& group, std::span<const int32_t> node_of_device) {
-  const int32_t first = node_of(node_of_device, group.front());
+// The nodes that keep copies of a group's box, from the node of its first device.
+std::vector<int32_t> keepers_of(const std::vector<int64_t>& group, const SnapshotPlaces& places) {
+  std::vector<int32_t> holders;
   for (int64_t device : group) {
-    if (node_of(node_of_device, device) != first) return std::nullopt;
+    const int32_t node = node_of(places.node_of_device, device);
+    if (std::ranges::find(holders, node) == holders.end()) holders.push_back(node);
   }
-  return first;
+  std::vector<int32_t> keepers;
+  for (int32_t buddy : places.buddies_of(holders.front())) {
+    if (holders.size() + keepers.size() > static_cast<size_t>(places.num_copies)) break;
+    if (buddy != kNoBuddy && std::ranges::find(holders, buddy) == holders.end()) keepers.push_back(buddy);
+  }
+  return keepers;
 }
 
 }  // namespace
@@ -64,10 +70,7 @@ std::vector<SnapshotCopy> copies_of(std::span<const LiveValue> values, const Sna
   GroupCache cache;
   for (size_t i = 0; i < values.size(); ++i) {
     for (const std::vector<int64_t>& group : cache.of(values[i])) {
-      const std::optional<int32_t> node = only_node(group, places.node_of_device);
-      if (!node) continue;
-      const int32_t buddy = places.buddy_of_node[static_cast<size_t>(*node)];
-      if (buddy != kNoBuddy) copies.push_back({i, group.front(), buddy});
+      for (int32_t keeper : keepers_of(group, places)) copies.push_back({i, group.front(), keeper});
     }
   }
   return copies;
@@ -77,10 +80,11 @@ SnapshotMoves moves_of(std::span<const LiveValue> values, const SnapshotPlaces& 
                        std::span<const int32_t> node_of_device, const std::vector<bool>& live) {
   SnapshotMoves result;
   GroupCache cache;
-  const auto is_live = [&](int32_t node) { return node != kNoBuddy && live[static_cast<size_t>(node)]; };
+  const auto is_live = [&](int32_t node) { return live[static_cast<size_t>(node)]; };
   for (size_t i = 0; i < values.size(); ++i) {
     for (const std::vector<int64_t>& group : cache.of(values[i])) {
-      // An equal part on the node itself, else of the first in mesh order whose node is there.
+      // An equal part on the node itself, else of the first in mesh order whose node is there, else a copy in the same
+      // way.
       const auto source_for = [&](int32_t to) -> std::optional<SnapshotMove> {
         std::optional<SnapshotMove> found;
         for (int64_t device : group) {
@@ -90,10 +94,11 @@ SnapshotMoves moves_of(std::span<const LiveValue> values, const SnapshotPlaces& 
           if (from == to) break;
         }
         if (found) return found;
-        const std::optional<int32_t> only = only_node(group, stored.node_of_device);
-        const int32_t buddy = only ? stored.buddy_of_node[static_cast<size_t>(*only)] : kNoBuddy;
-        if (!is_live(buddy)) return std::nullopt;
-        return SnapshotMove{.owner = group.front(), .from_copy = true, .from = buddy};
+        for (int32_t keeper : keepers_of(group, stored)) {
+          if (!is_live(keeper) || (found && keeper != to)) continue;
+          found = SnapshotMove{.owner = group.front(), .from_copy = true, .from = keeper};
+        }
+        return found;
       };
       for (int64_t device : group) {
         const int32_t to = node_of(node_of_device, device);

@@ -125,8 +125,9 @@ JobResult Supervisor::watch(Child& launcher) {
   if (!result) result = read_result(job_.result);
   if (result) return *result;
   if (kill_) return {kPeerLost, "killed", "it was interrupted twice"};
-  // Some commands write none, and rank 0 may write where this process doesn't look: another host's own folder.
-  if (code == kDone || code == kPreempted) return result_of_code(code);
+  // Some commands write none, and rank 0 may write where this process doesn't look: another host's own folder. An mpirun
+  // that lets a job go on without a rank returns 0 whatever becomes of the others, also of rank 0.
+  if (!job_.recover && (code == kDone || code == kPreempted)) return result_of_code(code);
   return {kPeerLost, "peer lost", fmt::format("it ended without a word; {} with code {}", job_.launcher, code)};
 }
 

@@ -27,7 +27,7 @@ struct SupervisedJob {
   int64_t retries = 3;               // times in a row that it is started again without progress before it gives up
   double stop_after_s = 0;           // 0: never; then as after SIGUSR1
   // Where the job writes how it ended (it is told by DTORCH_RESULT); read and removed, so nobody else's. A job that
-  // leaves nothing there is done when the launcher returns 0.
+  // leaves nothing there is done when the launcher returns 0, and lost when that says nothing (`recover`).
   std::string result;
   std::string id;  // marks the job's processes
   // How far what is saved has come; -1: nothing is. Compared after every attempt.

@@ -54,8 +54,8 @@ void NodeWork::take_feed(const Feed& feed, SharedBytes bytes) {
 
 SnapshotOrder NodeWork::take_snapshot(const Message& message) {
   SnapshotOrder order = decoder_.decode_snapshot(message);
-  const size_t num_nodes = order.places.buddy_of_node.size();
-  if (num_nodes != 0 && num_nodes != static_cast<size_t>(node_->config.num_nodes)) {
+  const int32_t num_nodes = order.places.num_nodes();
+  if (num_nodes != 0 && num_nodes != node_->config.num_nodes) {
     throw DecodeError("a snapshot has places on " + std::to_string(num_nodes) + " nodes; there are " +
                       std::to_string(node_->config.num_nodes));
   }

@@ -37,6 +37,7 @@ SnapshotStore::~SnapshotStore() {
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
+    window_->close();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -78,6 +79,10 @@ void SnapshotStore::commit(SnapshotId snapshot) {
 void SnapshotStore::begin_epoch(uint32_t epoch) {
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
+  window_->close();
+  window_ = std::make_shared<SendWindow>(kMaxBytesUnderWay);
+  is_restored_ = false;
+  early_.clear();
   to_send_.clear();
   for (auto& [snapshot, kept] : kept_) kept.order.reset();
 }
@@ -127,7 +132,7 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
         settle(*begins.pending, copy.fields, copy.payload);
         resolve(begins);
       } else {
-        kept.awaited[Key(move.device, value.graph, value.slot)] = begins.pending;
+        kept.awaited[{move.device, value.graph, value.slot}] = begins.pending;
       }
     } else if (move.from == node_) {
       Sending sending{.fields = {.snapshot = order.snapshot,
@@ -135,7 +140,7 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
                                  .device = move.device,
                                  .graph = value.graph,
                                  .slot = value.slot},
-                      .to = move.to};
+                      .to = {move.to}};
       if (move.from_copy)
         sending.copy = kept.copies.at(key);
       else
@@ -147,29 +152,46 @@ std::vector<KeptPart> SnapshotStore::restore(const SnapshotOrder& order, const s
   std::vector<KeptPart> parts;
   for (int64_t device : devices) parts.push_back(kept.parts[device]);
   kept.parts_missing = 0;
+  kept.restored_from = order.places;
+  is_restored_ = true;
+  for (const Copy& early : std::exchange(early_, {})) {
+    settle(*awaited_for(early.fields), early.fields, early.payload);
+    kept.awaited.erase(key_of(early.fields));
+  }
   wake_thread();
   return parts;
+}
+
+IntrusivePtr<Arrival> SnapshotStore::awaited_for(const SnapshotPart& part) {
+  const auto kept = kept_.find(part.snapshot);
+  if (kept != kept_.end()) {
+    const auto at = kept->second.awaited.find(key_of(part));
+    if (at != kept->second.awaited.end()) return at->second;
+  }
+  throw DecodeError("a part of a snapshot came that nobody waits for");
 }
 
 void SnapshotStore::take_part(SnapshotPart part, SharedBytes payload) {
   IntrusivePtr<Arrival> arrival;
   {
     std::lock_guard lock(mutex_);
-    Kept& kept = kept_[part.snapshot];
     if (part.is_copy) {
-      const Key key(part.owner, part.graph, part.slot);
+      const Key key = key_of(part);
+      Kept& kept = kept_[part.snapshot];
       kept.copies[key] = {std::move(part), std::move(payload)};
       kept.copies_missing.erase(key);
       changed_.notify_all();
       return;
     }
-    const auto at = kept.awaited.find(Key(part.device, part.graph, part.slot));
-    if (at == kept.awaited.end()) throw DecodeError("a part of a snapshot came that nobody waits for");
-    arrival = at->second;
+    if (!is_restored_) {
+      early_.push_back({std::move(part), std::move(payload)});
+      return;
+    }
+    arrival = awaited_for(part);
   }
   settle(*arrival, part, payload);
   std::lock_guard lock(mutex_);
-  kept_[part.snapshot].awaited.erase(Key(part.device, part.graph, part.slot));
+  kept_[part.snapshot].awaited.erase(key_of(part));  // not before: then the snapshot is complete
   changed_.notify_all();
 }
 
@@ -205,15 +227,17 @@ bool SnapshotStore::next_sending(std::unique_lock<std::mutex>& lock) {
     Sending sending = std::move(to_send_[i]);
     to_send_.erase(to_send_.begin() + static_cast<std::ptrdiff_t>(i));
     const uint32_t epoch = epoch_;
+    const std::shared_ptr<SendWindow> window = window_;
     lock.unlock();
-    send(std::move(sending), epoch);
+    send(std::move(sending), epoch, window);
     lock.lock();
     return true;
   }
   return false;
 }
 
-void SnapshotStore::send(Sending sending, uint32_t epoch) {
+void SnapshotStore::send(Sending sending, uint32_t epoch, const std::shared_ptr<SendWindow>& window) {
+  if (!window->wait_for_room()) return;  // the epoch has ended
   SnapshotPart fields = sending.fields;
   SharedBytes payload;
   if (sending.copy) {
@@ -231,7 +255,8 @@ void SnapshotStore::send(Sending sending, uint32_t epoch) {
     payload = pack_part(sending.kept.value, fields);
   }
   fields.epoch = epoch;
-  control_.send(sending.to, encode(fields, std::move(payload)));
+  const Message message = SendWindow::counted(window, encode(fields, std::move(payload)));
+  for (int32_t node : sending.to) control_.send(node, message);
 }
 
 bool SnapshotStore::next_store() {
@@ -268,18 +293,29 @@ void SnapshotStore::plan_copies(SnapshotId snapshot, Kept& kept) {
     part = std::move(live);
   }
   kept.copies_missing.clear();
-  for (const SnapshotCopy& copy : copies_of(order.values, order.places)) {
+  std::set<SnapshotCopy> there;
+  if (kept.restored_from) {
+    for (const SnapshotCopy& copy : copies_of(order.values, *kept.restored_from)) there.insert(copy);
+  }
+  const SnapshotCopy* last = nullptr;  // that is sent from here
+  const std::vector<SnapshotCopy> copies = copies_of(order.values, order.places);
+  for (const SnapshotCopy& copy : copies) {
     const LiveValue& value = order.values[copy.value];
     const Key key(copy.owner, value.graph, value.slot);
     if (copy.to == node_ && !kept.copies.contains(key)) kept.copies_missing.insert(key);
-    if (order.places.node_of_device[static_cast<size_t>(copy.owner)] != node_) continue;
+    if (order.places.node_of_device[static_cast<size_t>(copy.owner)] != node_ || there.contains(copy)) continue;
+    if (last != nullptr && last->value == copy.value && last->owner == copy.owner) {
+      to_send_.back().to.push_back(copy.to);
+      continue;
+    }
+    last = &copy;
     to_send_.push_back({.fields = {.snapshot = snapshot,
                                    .owner = copy.owner,
                                    .device = copy.owner,
                                    .is_copy = true,
                                    .graph = value.graph,
                                    .slot = value.slot},
-                        .to = copy.to,
+                        .to = {copy.to},
                         .kept = *find(kept, copy.owner, value)});
   }
 }

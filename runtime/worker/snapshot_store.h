@@ -19,6 +19,7 @@
 #include "runtime/comm/endpoint.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/worker/kept_value.h"
+#include "runtime/worker/send_window.h"
 
 namespace dtorch {
 
@@ -47,14 +48,18 @@ class SnapshotStore {
   std::vector<KeptPart> restore(const SnapshotOrder& order, const std::vector<int64_t>& devices,
                                 const std::vector<int32_t>& node_of_device, const std::vector<bool>& live,
                                 const NewArrival& new_arrival);
-  // From another node. Throws DecodeError when nobody waits for it.
+  // From another node. One that comes before this epoch's restore() waits for it, since other nodes may be ahead.
+  // Throws DecodeError when nobody waits for it.
   void take_part(SnapshotPart part, SharedBytes payload);
 
   // --- a device's stream
   void add(SnapshotId snapshot, int64_t device, KeptPart part);
 
  private:
+  static constexpr int64_t kMaxBytesUnderWay = int64_t{64} << 20;
   using Key = std::tuple<int64_t, GraphId, OperandId>;  // whose part
+  // A copy is its owner's, another part the device's that begins with it.
+  static Key key_of(const SnapshotPart& part) { return {part.device, part.graph, part.slot}; }
   struct Copy {
     SnapshotPart fields;
     SharedBytes payload;
@@ -67,11 +72,12 @@ class SnapshotStore {
     std::map<Key, IntrusivePtr<Arrival>> awaited;  // by device that begins with it
     std::shared_ptr<const SnapshotOrder> order;    // to be stored
     bool copies_sent = false, said = false;        // since `order`
+    std::optional<SnapshotPlaces> restored_from;   // copies are there already
   };
   // What the thread sends: a part, or a copy that it keeps.
   struct Sending {
-    SnapshotPart fields = {};  // without shape and bytes
-    int32_t to = 0;
+    SnapshotPart fields = {};      // without shape and bytes
+    std::vector<int32_t> to = {};  // nodes
     KeptValue kept = {};
     std::optional<Copy> copy = {};
   };
@@ -80,9 +86,10 @@ class SnapshotStore {
   bool next_store();  // under mutex_, as the next two
   void plan_copies(SnapshotId snapshot, Kept& kept);
   void say_stored(SnapshotId snapshot, Kept& kept);
-  void send(Sending sending, uint32_t epoch);
+  void send(Sending sending, uint32_t epoch, const std::shared_ptr<SendWindow>& window);
   void wake_thread();
   void fail(const std::string& what);
+  IntrusivePtr<Arrival> awaited_for(const SnapshotPart& part);  // under mutex_; throws as take_part
   static const KeptValue* find(const Kept& kept, int64_t device, const LiveValue& value);
 
   ControlEndpoint& control_;
@@ -91,7 +98,10 @@ class SnapshotStore {
   std::condition_variable changed_;
   std::map<SnapshotId, Kept> kept_;  // under mutex_, as all below
   std::deque<Sending> to_send_;
+  std::vector<Copy> early_;   // parts that came before restore()
+  bool is_restored_ = false;  // since begin_epoch()
   uint32_t epoch_ = 0;
+  std::shared_ptr<SendWindow> window_ = std::make_shared<SendWindow>(kMaxBytesUnderWay);  // of the epoch
   bool ending_ = false;
   std::thread thread_;  // since the first store or restore
 };

@@ -109,7 +109,8 @@ SnapshotOrder sample_snapshot() {
   SnapshotOrder order{.epoch = 2, .snapshot = 9, .action = SnapshotAction::kRestore};
   order.values = {{1, 0, a, false}, {1, 7, b, true}, {4, 2, a, false}};
   order.places.node_of_device.assign(static_cast<size_t>(kNumDevices), 1);
-  order.places.buddy_of_node = {kNoBuddy, 2, 1};
+  order.places.buddies = {kNoBuddy, kNoBuddy, 2, 0, 1, kNoBuddy};
+  order.places.num_copies = 2;
   order.done_effects = {77, uint64_t{1} << 63};
   return order;
 }

@@ -102,8 +102,7 @@ TEST(Snapshot, OnlyBoxesThatNoOtherNodeHasAreCopied) {
     std::vector<int64_t> devices;
     for (const SnapshotCopy& copy : copies_of({&value, 1}, kPlaces)) {
       devices.push_back(copy.owner);
-      EXPECT_EQ(copy.to,
-                kPlaces.buddy_of_node[static_cast<size_t>(kPlaces.node_of_device[static_cast<size_t>(copy.owner)])]);
+      EXPECT_EQ(copy.to, kPlaces.buddies[static_cast<size_t>(kPlaces.node_of_device[static_cast<size_t>(copy.owner)])]);
     }
     return devices;
   };
@@ -140,6 +139,49 @@ TEST(Snapshot, DevicesOfALostNodeGetTheirPartsFromWhoHasThem) {
   EXPECT_FALSE(far.from_copy);
   EXPECT_EQ(far.from, 0);
   EXPECT_EQ(far.owner, 0);
+}
+
+// Devices on nodes 0, 0, 1, 2; nodes 3 and 4 have none.
+using Nodes = std::vector<int32_t>;
+const SnapshotPlaces kTwoCopies{{0, 0, 1, 2}, {3, 4, 4, 3, 3, 4, kNoBuddy, kNoBuddy, kNoBuddy, kNoBuddy}, 2};
+
+TEST(Snapshot, WithTwoCopiesEveryBoxIsOnThreeNodes) {
+  using Copies = std::vector<std::pair<int64_t, int32_t>>;
+  const auto copies = [](const LiveValue& value, const SnapshotPlaces& places) {
+    Copies found;
+    for (const SnapshotCopy& copy : copies_of({&value, 1}, places)) found.emplace_back(copy.owner, copy.to);
+    return found;
+  };
+  EXPECT_EQ(copies(value_of({Replicate(), Replicate()}), kTwoCopies), Copies());  // on three as it is
+  EXPECT_EQ(copies(value_of({Shard(0), Shard(1)}), kTwoCopies),
+            (Copies{{0, 3}, {0, 4}, {1, 3}, {1, 4}, {2, 4}, {2, 3}, {3, 3}, {3, 4}}));
+  // Devices 0 and 2 are equal, on nodes 0 and 1; 1 and 3 on nodes 0 and 2.
+  EXPECT_EQ(copies(value_of({Replicate(), Shard(0)}), kTwoCopies), (Copies{{0, 3}, {1, 3}}));
+  // A buddy that holds the box itself is none.
+  const SnapshotPlaces next{{0, 0, 1, 2}, {1, 2, 2, 0, 0, 1}, 2};
+  EXPECT_EQ(copies(value_of({Replicate(), Shard(0)}), next), (Copies{{0, 2}, {1, 1}}));
+}
+
+TEST(Snapshot, TwoThatHoldAValueMayBothBeLost) {
+  const LiveValue value = value_of({Replicate(), Shard(0)});
+  const SnapshotMoves moves = moves_of({&value, 1}, kTwoCopies, Nodes{3, 3, 4, 2}, {false, false, true, true, true});
+  EXPECT_TRUE(moves.lost.empty());
+  ASSERT_EQ(moves.moves.size(), 3u);
+  EXPECT_EQ(moves.moves[0].device, 0);
+  EXPECT_TRUE(moves.moves[0].from_copy);
+  EXPECT_EQ(moves.moves[0].from, 3);
+  EXPECT_EQ(moves.moves[1].device, 2);
+  EXPECT_TRUE(moves.moves[1].from_copy);
+  EXPECT_EQ(moves.moves[1].from, 3);  // who takes it over has none
+  EXPECT_EQ(moves.moves[2].device, 1);
+  EXPECT_FALSE(moves.moves[2].from_copy);
+  EXPECT_EQ(moves.moves[2].from, 2);
+  // Of what one node had, the copy that is there.
+  const LiveValue own = value_of({Shard(0), Shard(1)});
+  const SnapshotMoves from_other = moves_of({&own, 1}, kTwoCopies, Nodes{4, 4, 1, 2}, {false, true, true, false, true});
+  EXPECT_TRUE(from_other.lost.empty());
+  ASSERT_EQ(from_other.moves.size(), 2u);
+  for (const SnapshotMove& move : from_other.moves) EXPECT_EQ(move.from, 4);
 }
 
 TEST(Snapshot, WhatNobodyHasIsNamed) {

@@ -228,6 +228,34 @@ TEST_F(RecoveryFault, EffectsDoNotStandInTheWayOfSnapshots) {
   EXPECT_EQ(job.failure(), "");
 }
 
+TEST_F(RecoveryFault, SnapshotsDoNotHoldGradientsThatTheProgramDropsAfterAStep) {
+  const auto snapshot_bytes = [](bool reads_after_step) {
+    RuntimeOptions options = options_for();
+    options.snapshot_every = 3;
+    RecoveryJob job(2, options);
+    job.run([&](Client& client) {
+      nn::Parameter parameter(full({64, 64}, 1.0, {.mesh = init_device_mesh("cpu", {4}), .placements = {Shard(0)}}));
+      optim::SGD optimizer({parameter}, {.lr = 0.5});
+      for (int step = 0; step < 400 && job.num_snapshots() < 2; ++step) {
+        const Tensor loss = sum(parameter.use() * parameter.use());
+        if (!reads_after_step) static_cast<void>(loss.to_host());
+        loss.backward();
+        optimizer.step();
+        optimizer.zero_grad();
+        if (reads_after_step) static_cast<void>(loss.to_host());
+      }
+      EXPECT_GE(job.num_snapshots(), 2);
+      client.synchronize();
+    });
+    EXPECT_EQ(job.failure(), "");
+    return job.stats().snapshot_bytes;
+  };
+  constexpr int64_t kParameterBytes = 64 * 64 * 4;
+  EXPECT_LT(snapshot_bytes(true), kParameterBytes + kParameterBytes / 2);
+  // Where the next place is within the next step, there would be more.
+  EXPECT_LE(snapshot_bytes(false), 2 * kParameterBytes + kParameterBytes / 2);
+}
+
 TEST_F(RecoveryFault, ASaveThatWasGivenUpDoesNotStandInTheWayOfSnapshots) {
   const std::filesystem::path directory =
       std::filesystem::temp_directory_path() / ("dtorch_given_up_" + std::to_string(getpid()));
