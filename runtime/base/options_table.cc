@@ -28,6 +28,8 @@ constexpr OptionRow kRows[] = {
      "kind of the devices; null: nothing is computed, reads give 0"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
+    {"compute-streams", "DTORCH_COMPUTE_STREAMS", "N", "1", "", "an integer from 1 to 16",
+     "of a device: independent operators run side by side"},
     {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
     {"metrics-port", "DTORCH_METRICS_PORT", "N", "", "", "an integer from 0 to 65535",
      "rank 0 answers http://IP:N/metrics (Prometheus); 0: any port"},
@@ -186,6 +188,8 @@ void store(const Given& given, RuntimeOptions& options) {
     options.device = given.one_of({"cpu", "cuda", "null"});
   } else if (name == "threads-per-device") {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
+  } else if (name == "compute-streams") {
+    options.compute_streams = static_cast<int32_t>(given.integer(1, 16));
   } else if (name == "trace") {
     options.trace = given.word();
   } else if (name == "metrics-port") {

@@ -20,6 +20,7 @@ struct RuntimeOptions {
   int32_t nodes = 1;               // Sub-Controllers inside the process; under mpirun the ranks decide
   std::string device = "cpu";      // "cpu", "cuda" or "null"
   int32_t threads_per_device = 1;  // LibTorch's threads for one CPU device
+  int32_t compute_streams = 1;     // a device
   std::string trace;               // file; "" for none
   int32_t metrics_port = -1;       // of an HTTP server for Prometheus; 0: any that is free, -1: none
   std::string metrics_address = "127.0.0.1";

@@ -198,6 +198,7 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
     result->record_scalars.push_back(static_cast<uint32_t>(scalar.bits));
     scalar = stretch.named.scalars[scalar.bits];
   }
+  for (const auto& pass : passes) pass->finish(graph, {specs, kTemplateLookahead});
   uint32_t num_live_ins = 0;
   result->record_names = renumber(graph, stretch, num_live_ins);
   result->deaths.assign(stretch.name_limit(), TemplateBody::kNever);

@@ -1,6 +1,7 @@
 // Pieces and templates off the wire: the other half of piece_wire.cc.
 #include <algorithm>
 
+#include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/graph/templates.h"
@@ -151,7 +152,8 @@ void take_calls(wire::Reader& reader, const wire::Piece& head, const SpecCounts&
       if (op.spec >= known.size() || known[op.spec].first == kUndefined) fail("is of an undefined spec");
       if (known[op.spec] != std::pair(op.num_inputs, op.num_outputs)) fail("doesn't have the operands of its spec");
     }
-    if ((op.flags & ~kFusedWithNext) != 0) fail("has unknown flags");
+    if ((op.flags & ~(kFusedWithNext | kComputeStreamMask)) != 0) fail("has unknown flags");
+    if (in_run && stream_of(op) != stream_of(graph.operators[i - 1])) fail("is of another stream than its run");
     if (in_run && (!op.is_call() || op.num_outputs != 1)) fail("can't be fused with the call before it");
     in_run = is_fused_with_next(op);
     if (in_run && (!op.is_call() || op.num_outputs != 1 || i + 1 == calls.size())) fail("is fused with nothing");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/graph/compute_streams.h"
+
 namespace dtorch {
 namespace {
 
@@ -39,7 +41,7 @@ NodeWork::NodeWork(std::shared_ptr<NodeContext> node, DeviceBackend& backend, st
   for (int64_t device : local_devices_) {
     MemoryCounter*& counter = memory[device];
     if (counter == nullptr) counter = new_memory_counter();
-    node_->devices.emplace_back(device, counter);
+    node_->devices.emplace_back(device, counter, node_->num_streams());
   }
   for (size_t i = 0; i < local_devices_.size(); ++i)
     streams_.push_back(std::make_unique<KernelStream>(node_, backend_, i, local_devices_[i]));
@@ -76,6 +78,7 @@ NodeWork::GraphState& NodeWork::graph_of(GraphId id) {
 void NodeWork::take_piece(const Message& message) {
   auto run = std::make_unique<PieceRun>();
   run->piece = decoder_.decode(message);
+  check_streams(run->piece.graph_part);
   GraphState& graph = graph_of(run->piece.graph);
   add_specs(std::move(run->piece.new_specs), graph);
   if (run->piece.sequence == 0) return;
@@ -90,10 +93,11 @@ void NodeWork::take_piece(const Message& message) {
 
 void NodeWork::take_template(const Message& message) {
   TemplateDefinition definition = decoder_.decode_template(message);
+  check_streams(definition.body->calls());
   GraphState& graph = graph_of(definition.graph);
   add_specs(std::move(definition.new_specs), graph);
   if (graph.templates.size() <= definition.id) graph.templates.resize(size_t{definition.id} + 1);
-  auto plan = std::make_shared<TemplatePlan>(definition.body, graph.specs, streams_.size());
+  auto plan = std::make_shared<TemplatePlan>(definition.body, graph.specs, streams_.size(), node_->num_streams());
   for (uint32_t scalar : definition.varying) {
     plan->varying.add(scalar);
     for (TemplatePlan::Device& device : plan->devices) device.varying.add(scalar);
@@ -112,8 +116,17 @@ void NodeWork::take_replay(const Message& message) {
   run->piece.wants_statistics = replay.wants_statistics;
   run->num_slots = num_slots(replay.operands);
   std::shared_ptr<TemplatePlan> plan = graph.templates.at(replay.id);
+  if (node_->num_streams() > 1) run->scalars_of_device.resize(streams_.size());
   run->replay = std::make_unique<const ReplayRun>(std::move(plan), std::move(replay));
   start(std::move(run), graph);
+}
+
+void NodeWork::check_streams(const LogicalGraph& calls) const {
+  for (const Operator& op : calls.operators) {
+    if (stream_of(op) >= node_->num_streams())
+      throw DecodeError("a call is of compute stream " + std::to_string(stream_of(op)) + "; there are " +
+                        std::to_string(node_->num_streams()));
+  }
 }
 
 // Prepares everything that can fail before any stream sees the run.

@@ -52,6 +52,7 @@ class NodeWork {
   static std::vector<int64_t> devices_of(NodeContext& node);
   GraphState& graph_of(GraphId id);
   void start(std::unique_ptr<PieceRun> run, GraphState& graph);
+  void check_streams(const LogicalGraph& calls) const;  // throws DecodeError
   void add_specs(std::vector<OperatorSpec> new_specs, GraphState& graph);
   void prepare_calls(PieceRun& run, const GraphState& graph);
   void prepare_replay(PieceRun& run);

@@ -3,7 +3,8 @@
 namespace dtorch {
 
 TemplatePlan::TemplatePlan(std::shared_ptr<const TemplateBody> of,
-                           const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices)
+                           const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices,
+                           size_t num_streams)
     : body(std::move(of)) {
   const LogicalGraph& calls = body->calls();
   for (size_t d = 0; d < num_devices; ++d) {
@@ -22,7 +23,8 @@ TemplatePlan::TemplatePlan(std::shared_ptr<const TemplateBody> of,
         throw DecodeError("call " + std::to_string(i) + " of a template takes host data without their number");
       if (spec->moves || spec->uses_feed) prepared.push_back({i, spec});
     }
-    for (size_t d = 0; d < num_devices; ++d) devices[d].specs.push_back(spec ? &spec->devices[d] : nullptr);
+    for (size_t d = 0; d < num_devices; ++d)
+      devices[d].specs.push_back(spec ? &spec->devices[d * num_streams] : nullptr);
   }
 }
 

@@ -76,6 +76,8 @@ class PieceWriter {
     add(kAliasSpec, {from}, {to}, {});
     return *this;
   }
+  // The last call runs on this compute stream.
+  PieceWriter& on(uint16_t stream);
   // The last calls are one run.
   PieceWriter& fuse(size_t num_calls);
   PieceWriter& closes() {
@@ -109,7 +111,7 @@ inline OperandId last(OperandId id) { return id | kLastUse; }
 class Cluster {
  public:
   // Devices in slots in order of their number. Sends Config. Messages for all go down a tree of this width.
-  explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8);
+  explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8, int32_t compute_streams = 1);
   ~Cluster();  // ends with code 1 when it still runs
   ControlEndpoint& controller() { return fabric_.control(kController); }
   // To every node, or to one. Returns the piece's sequence number.

@@ -30,6 +30,8 @@ class Pass {
   virtual const char* name() const = 0;
   // The operands, scalars and source lines of what is left lie in order, without gaps.
   virtual void run(LogicalGraph& graph, const PassContext& context) = 0;
+  // After all passes have run, when no more operators come or go and flags are those that nodes will see.
+  virtual void finish(LogicalGraph&, const PassContext&) {}
 };
 using PassList = std::vector<std::unique_ptr<Pass>>;
 
@@ -48,15 +50,23 @@ std::unique_ptr<Pass> make_liveness_pass();
 // result whose last use lies in its run (so says liveness) needs no memory of its own there; others get it.
 std::unique_ptr<Pass> make_fusion_pass();
 
+// Chooses the compute stream of every call (compute_streams.h). graph: those with different numbers begin on different
+// streams.
+std::unique_ptr<Pass> make_compute_streams_pass(int32_t num_streams, GraphId graph);
+
 // Prints the piece and changes nothing (--explain). `when`: "before the passes"; static storage, as is the binding for
 // the pass's life.
 std::unique_ptr<Pass> make_print_pass(const char* when, const DeviceBinding& binding);
-// One line an operator: operands (! is a last use), layouts, bytes that a redistribution moves, source line.
-std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding);
+// The same of what nodes will see.
+std::unique_ptr<Pass> make_print_result_pass(const char* when, const DeviceBinding& binding);
+// One line an operator: operands (! is a last use), layouts, bytes that a redistribution moves, source line; of a
+// result of the passes also the stream where it isn't the first.
+std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding,
+                       bool with_streams = false);
 
-// The passes that are called `names`, in their order (kPassNames of runtime/base/options_table.h). A pass object
-// belongs to one executor.
-PassList make_passes(const std::vector<std::string>& names);
+// The passes that are called `names`, in their order (kPassNames of runtime/base/options_table.h), and with several
+// compute streams a device the choice of these. A pass object belongs to one executor.
+PassList make_passes(const std::vector<std::string>& names, int32_t num_streams = 1, GraphId graph = 0);
 
 // --- for passes
 // ---------------------------------------------------------------------------------------------------------------------
