@@ -19,10 +19,10 @@ namespace {
 using namespace dtorch;
 using namespace dtorch::bench;
 
-constexpr int kLength = 40, kAdditions = 4000;
+constexpr int kLength = 20, kAdditions = 4000;
 
 void doze_kernel(KernelContext& context) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   context.output(0) = context.input(0);
 }
 

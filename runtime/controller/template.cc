@@ -93,6 +93,17 @@ void add_values_taken(const LogicalGraph& graph, const Lives& lives, RangeEnds& 
   }
 }
 
+// A call that a pass has moved before others, from the first record whose operator it passed to its own: sent are the
+// effects of a start of the records, whatever the order of the calls.
+void add_moved_calls(const LogicalGraph& graph, RangeEnds& ends) {
+  uint32_t first_after = TemplateBody::kNever;  // the first record that a later call comes from
+  for (size_t c = graph.operators.size(); c-- > 0;) {
+    const uint32_t record = record_of(graph.operators[c]);
+    if (first_after < record) add_range(ends, first_after, record + 1);
+    first_after = std::min(first_after, record);
+  }
+}
+
 // What the calls of a template need, by call, and what they leave done; see template.h.
 struct Progress {
   std::vector<uint32_t> needed, covered;
@@ -184,6 +195,7 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   RangeEnds ends(stretch.named.size(), 0);
   if (!has_operator || !add_dropped_values(graph, lives, ends)) return nullptr;
   add_values_taken(graph, lives, ends);
+  add_moved_calls(graph, ends);
 
   auto result = std::make_shared<Template>();
   Progress progress = progress_of(graph, lives, ends);

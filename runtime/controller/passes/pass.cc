@@ -12,6 +12,7 @@ PassList make_passes(const std::vector<std::string>& names, int32_t num_streams,
   add(make_repeated_operators_pass());
   add(make_redundant_redistributes_pass());
   add(make_dead_operators_pass());
+  add(make_early_reductions_pass());
   add(make_liveness_pass());
   add(make_fusion_pass());
   if (num_streams > 1) passes.push_back(make_compute_streams_pass(num_streams, graph));

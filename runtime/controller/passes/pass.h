@@ -43,6 +43,8 @@ std::unique_ptr<Pass> make_repeated_operators_pass();
 // A redistribution to a layout in which the tensor's elements are there already (A -> B -> A, A -> B twice by two ways)
 // becomes an alias. Pending sums are left alone.
 std::unique_ptr<Pass> make_redundant_redistributes_pass();
+// Moves reductions of pending values up, to right behind what makes them.
+std::unique_ptr<Pass> make_early_reductions_pass();
 // Turns the release of a value that the piece reads into kLastUse on its last reader's input, so that the operand is
 // freed (or handed over) there and the release costs nothing on the wire.
 std::unique_ptr<Pass> make_liveness_pass();
