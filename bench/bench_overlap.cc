@@ -112,6 +112,6 @@ int main(int argc, char** argv) {
   set_message_time(kMessage);
   const int steps = argc > 1 ? std::atoi(argv[1]) : 200;
   bench_with("overlap.step_ratio", "", steps);
-  bench_with("overlap.step_ratio.without", "-early_reductions,-redundant_redistributes", steps);
+  bench_with("overlap.step_ratio.without", "-early_reductions,-redundant_redistributes,-bucketing", steps);
   return 0;
 }

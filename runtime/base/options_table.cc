@@ -36,7 +36,7 @@ constexpr OptionRow kRows[] = {
     {"metrics-address", "DTORCH_METRICS_ADDRESS", "IP", "127.0.0.1", "", "an IP address of this machine",
      "where it does; 0.0.0.0: for other machines too"},
     {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs around the passes; set_explain(true)"},
-    {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes", "",
+    {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes,-bucketing", "",
      "all, none, or names with commas between; -NAME leaves one out", "what the controller does to subgraphs"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},

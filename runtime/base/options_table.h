@@ -13,7 +13,8 @@ namespace dtorch {
 
 // What the controller may do to a subgraph before it is sent; docs/control_plane.md.
 inline constexpr const char* kPassNames[] = {
-    "repeated_operators", "redundant_redistributes", "dead_operators", "early_reductions", "liveness", "fusion"};
+    "repeated_operators", "redundant_redistributes", "dead_operators", "early_reductions", "liveness", "fusion",
+    "bucketing"};
 
 struct RuntimeOptions {
   int64_t devices = 0;             // over the whole cluster; 0: one per node on CPU, every GPU found on CUDA

@@ -142,7 +142,8 @@ Progress progress_of(const LogicalGraph& graph, const Lives& lives, const RangeE
   // The last one ends the instance, so it waits for what comes after it as well, though that left no call.
   needed.back() = static_cast<uint32_t>(ends.size());
   for (size_t c = count; c-- > 0;) {
-    if (is_fused_with_next(graph.operators[c])) needed[c] = needed[c + 1];  // a run is sent as a whole
+    // A run and a bucket are sent as a whole.
+    if (is_fused_with_next(graph.operators[c]) || is_sent_with_next(graph.operators[c])) needed[c] = needed[c + 1];
   }
   return result;
 }
@@ -186,7 +187,7 @@ std::vector<Template::Sums> sums_of(const LogicalGraph& graph, const SpecTable& 
 }  // namespace
 
 TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const PassList& passes) {
-  DTORCH_CHECK(stretch.named.size() <= kRecordMask, "a template has too many records");
+  DTORCH_CHECK(stretch.named.size() <= size_t{kRecordMask} + 1, "a template has too many records");
   LogicalGraph graph = graph_of(stretch);
   for (const auto& pass : passes) pass->run(graph, {specs, kTemplateLookahead});
   const bool has_operator =
@@ -203,7 +204,7 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   result->records_covered = std::move(progress.covered);
   for (Operator& op : graph.operators) {
     result->record_of_call.push_back(record_of(op));
-    op.flags &= kFusedWithNext;
+    op.flags &= kFusedWithNext | kSentWithNext;
   }
   result->before = sums_of(graph, specs);
   for (Scalar& scalar : graph.scalars) {

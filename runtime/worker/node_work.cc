@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/graph/compute_streams.h"
+#include "runtime/graph/transfer_buckets.h"
 
 namespace dtorch {
 namespace {
@@ -144,6 +145,7 @@ void NodeWork::start(std::unique_ptr<PieceRun> run, GraphState& graph) {
       prepare_calls(*shared, graph);
     }
   } catch (...) {
+    bucket_.clear();
     shared->parts.fetch_sub(static_cast<int64_t>(streams_.size()), std::memory_order_relaxed);
     shared->finish_part();
     throw;
@@ -166,16 +168,23 @@ void NodeWork::add_specs(std::vector<OperatorSpec> new_specs, GraphState& graph)
 void NodeWork::prepare_calls(PieceRun& run, const GraphState& graph) {
   const LogicalGraph& calls = run.piece.graph_part;
   uint64_t transfer = run.piece.first_transfer;
+  BucketWalk buckets;
   for (size_t i = 0; i < calls.operators.size(); ++i) {
     const Operator& op = calls.operators[i];
-    if (!op.is_call()) continue;
+    if (!op.is_call()) {
+      buckets.goes_on(op, false);
+      continue;
+    }
     DTORCH_CHECK(op.spec < graph.specs.size() && graph.specs[op.spec] != nullptr, "a call of an unknown operator spec");
     const LoweredSpec& spec = *graph.specs[op.spec];
+    const bool goes_on = buckets.goes_on(op, spec.moves);
+    if (spec.moves && !goes_on) submit_bucket();
     if (spec.moves) prepare_move(run, static_cast<uint32_t>(i), transfer++, spec);
     if (!spec.uses_feed) continue;
     DTORCH_CHECK(op.num_scalars >= 1, "from_host without the number of its host data");
     prepare_feed(run, calls.scalars_of(op)[0].bits, static_cast<uint32_t>(i), spec);
   }
+  submit_bucket();
 }
 
 void NodeWork::prepare_replay(PieceRun& run) {
@@ -188,9 +197,11 @@ void NodeWork::prepare_replay(PieceRun& run) {
   for (auto at = std::lower_bound(prepared.begin(), prepared.end(), replay.first_call, before);
        at != prepared.end() && at->call < replay.end_call; ++at) {
     const uint32_t op_index = at->call - replay.first_call;
+    if (at->spec->moves && !at->goes_on) submit_bucket();
     if (at->spec->moves) prepare_move(run, op_index, transfer++, *at->spec);
     if (at->spec->uses_feed) prepare_feed(run, plan.first_scalar_of(at->call, replay), op_index, *at->spec);
   }
+  submit_bucket();
 }
 
 void NodeWork::prepare_feed(PieceRun& run, uint64_t number, uint32_t op_index, const LoweredSpec& spec) {
@@ -233,13 +244,24 @@ void NodeWork::prepare_move(PieceRun& run, uint32_t op_index, uint64_t number, c
       move.sources = &task->sources();
       move.providers.store(static_cast<int64_t>(spec.move_sources().size()), std::memory_order_relaxed);
     }
-    // Submitted before the sources exist, so that receives are posted early and all nodes start moves in one order.
-    node_->comm.submit(IntrusivePtr<CommTask>(task.get()));
+    bucket_.push_back({IntrusivePtr<CommTask>(task.get()), spec.plan, number});
   };
   if (spec.plan)
     begin(make_intrusive<OperandTransfer>(spec.plan, number, op_index, std::move(arrivals), &run));
   else
     begin(make_intrusive<OperandExchange>(spec.exchange, number, op_index, std::move(arrivals), &run));
+}
+
+// Before the sources exist, so that receives are posted early and all nodes start moves in one order.
+void NodeWork::submit_bucket() {
+  if (bucket_.size() > 1) {
+    const auto has_plan = [](const Bucket::Member& member) { return member.plan != nullptr; };
+    DTORCH_CHECK(std::ranges::all_of(bucket_, has_plan), "an exchange of rows isn't put together with others");
+    node_->comm.submit(IntrusivePtr<CommTask>(new Bucket(std::move(bucket_))));
+  } else if (!bucket_.empty()) {
+    node_->comm.submit(std::move(bucket_.front().transfer));
+  }
+  bucket_.clear();
 }
 
 void NodeWork::run_on_streams(const std::function<void(KernelStream& stream, size_t local_index)>& errand) {

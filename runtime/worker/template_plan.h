@@ -17,6 +17,7 @@ struct TemplatePlan {
   struct Prepared {
     uint32_t call = 0;
     const LoweredSpec* spec = nullptr;
+    bool goes_on = false;  // a transfer of the bucket that the one before it belongs to
   };
   struct Device {
     std::vector<const LocalSpec*> specs;     // by call: of the first compute stream; null: a release

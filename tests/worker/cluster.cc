@@ -7,6 +7,7 @@
 #include "ops/def/moves_data.h"
 #include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
+#include "runtime/graph/transfer_buckets.h"
 
 namespace dtorch::testing_worker {
 
@@ -36,6 +37,12 @@ PieceWriter& PieceWriter::call(const OperatorDef* op, std::vector<std::pair<Oper
 PieceWriter& PieceWriter::fuse(size_t num_calls) {
   std::vector<Operator>& calls = piece_.graph_part.operators;
   for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags |= kFusedWithNext;
+  return *this;
+}
+
+PieceWriter& PieceWriter::together(size_t num_calls) {
+  std::vector<Operator>& calls = piece_.graph_part.operators;
+  for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags |= kSentWithNext;
   return *this;
 }
 

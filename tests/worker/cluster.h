@@ -78,6 +78,8 @@ class PieceWriter {
   }
   // The last call runs on this compute stream.
   PieceWriter& on(uint16_t stream);
+  // The transfers among the last calls are one bucket; the first and the last are of it.
+  PieceWriter& together(size_t num_calls);
   // The last calls are one run.
   PieceWriter& fuse(size_t num_calls);
   PieceWriter& closes() {
@@ -133,6 +135,8 @@ class Cluster {
   const std::vector<ErrorReport>& errors() const { return errors_; }
   const Ack& last_ack(int32_t node) { return acks_[node].back(); }
   bool acknowledged(int32_t node, Sequence sequence);
+  // Of its data plane, so far.
+  int64_t messages_sent(size_t node) { return nodes_[node]->comm->transport()->messages_sent(); }
   // Sends Shutdown, waits for every Goodbye and thread; returns the nodes' return codes.
   std::vector<int> end(int exit_code);
 

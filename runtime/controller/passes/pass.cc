@@ -15,6 +15,7 @@ PassList make_passes(const std::vector<std::string>& names, int32_t num_streams,
   add(make_early_reductions_pass());
   add(make_liveness_pass());
   add(make_fusion_pass());
+  add(make_bucketing_pass());
   if (num_streams > 1) passes.push_back(make_compute_streams_pass(num_streams, graph));
   return passes;
 }

@@ -9,6 +9,7 @@
 #include "runtime/graph/fused_runs.h"
 #include "runtime/graph/logical_graph.h"
 #include "runtime/graph/slot_map.h"
+#include "runtime/graph/transfer_buckets.h"
 
 namespace dtorch {
 
@@ -20,8 +21,8 @@ struct PassContext {
 
 // In a template (template.h) an operator's flags hold, while passes run, the number of the record that it comes from;
 // in a piece they are 0. A pass that puts one operator in the place of several takes the last one's.
-inline constexpr uint16_t kRecordMask = 0x3FFF;
-static_assert((kRecordMask & kFusedWithNext) == 0);
+inline constexpr uint16_t kRecordMask = 0x1FFF;
+static_assert((kRecordMask & (kFusedWithNext | kSentWithNext)) == 0);
 inline uint32_t record_of(const Operator& op) { return op.flags & kRecordMask; }
 
 class Pass {
@@ -52,6 +53,9 @@ std::unique_ptr<Pass> make_liveness_pass();
 // result whose last use lies in its run (so says liveness) needs no memory of its own there; others get it.
 std::unique_ptr<Pass> make_fusion_pass();
 
+// Marks small reductions between the same devices as buckets (transfer_buckets.h), where no result is used before the
+// last of them begins.
+std::unique_ptr<Pass> make_bucketing_pass();
 // Chooses the compute stream of every call (compute_streams.h). graph: those with different numbers begin on different
 // streams.
 std::unique_ptr<Pass> make_compute_streams_pass(int32_t num_streams, GraphId graph);
