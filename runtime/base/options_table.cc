@@ -37,7 +37,7 @@ constexpr OptionRow kRows[] = {
      "where it does; 0.0.0.0: for other machines too"},
     {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs around the passes; set_explain(true)"},
     {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes,-bucketing", "",
-     "all, none, or names with commas between; -NAME leaves one out", "what the controller does to subgraphs"},
+     "all, none, or names with commas between; -NAME leaves one out", "what is done to subgraphs"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},
     {"stall-report", "DTORCH_STALL_REPORT", "SECONDS", "30", "s", "a number of seconds, at least 0 (0: never)",
