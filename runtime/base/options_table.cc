@@ -28,14 +28,16 @@ constexpr OptionRow kRows[] = {
      "kind of the devices; null: nothing is computed, reads give 0"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
+    {"compute-streams", "DTORCH_COMPUTE_STREAMS", "N", "1", "", "an integer from 1 to 16",
+     "of a device: independent operators run side by side"},
     {"trace", "DTORCH_TRACE", "FILE", "", "", "a file name", "write a timeline (Chrome trace, Perfetto)"},
     {"metrics-port", "DTORCH_METRICS_PORT", "N", "", "", "an integer from 0 to 65535",
      "rank 0 answers http://IP:N/metrics (Prometheus); 0: any port"},
     {"metrics-address", "DTORCH_METRICS_ADDRESS", "IP", "127.0.0.1", "", "an IP address of this machine",
      "where it does; 0.0.0.0: for other machines too"},
     {"explain", "DTORCH_EXPLAIN", "", "off", "", "on or off", "print subgraphs around the passes; set_explain(true)"},
-    {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes", "",
-     "all, none, or names with commas between; -NAME leaves one out", "what the controller does to subgraphs"},
+    {"passes", "DTORCH_PASSES", "LIST", "-redundant_redistributes,-bucketing", "",
+     "all, none, or names with commas between; -NAME leaves one out", "what is done to subgraphs"},
     {"deadline", "DTORCH_DEADLINE", "SECONDS", "300", "s", "a number of seconds, at least 0 (0: never)",
      "end a job that makes no progress; 0: never"},
     {"stall-report", "DTORCH_STALL_REPORT", "SECONDS", "30", "s", "a number of seconds, at least 0 (0: never)",
@@ -186,6 +188,8 @@ void store(const Given& given, RuntimeOptions& options) {
     options.device = given.one_of({"cpu", "cuda", "null"});
   } else if (name == "threads-per-device") {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
+  } else if (name == "compute-streams") {
+    options.compute_streams = static_cast<int32_t>(given.integer(1, 16));
   } else if (name == "trace") {
     options.trace = given.word();
   } else if (name == "metrics-port") {

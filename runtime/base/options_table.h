@@ -12,19 +12,21 @@
 namespace dtorch {
 
 // What the controller may do to a subgraph before it is sent; docs/control_plane.md.
-inline constexpr const char* kPassNames[] = {"repeated_operators", "redundant_redistributes", "dead_operators",
-                                             "liveness", "fusion"};
+inline constexpr const char* kPassNames[] = {
+    "repeated_operators", "redundant_redistributes", "dead_operators", "early_reductions", "liveness", "fusion",
+    "bucketing"};
 
 struct RuntimeOptions {
   int64_t devices = 0;             // over the whole cluster; 0: one per node on CPU, every GPU found on CUDA
   int32_t nodes = 1;               // Sub-Controllers inside the process; under mpirun the ranks decide
   std::string device = "cpu";      // "cpu", "cuda" or "null"
   int32_t threads_per_device = 1;  // LibTorch's threads for one CPU device
+  int32_t compute_streams = 1;     // a device
   std::string trace;               // file; "" for none
   int32_t metrics_port = -1;       // of an HTTP server for Prometheus; 0: any that is free, -1: none
   std::string metrics_address = "127.0.0.1";
   bool explain = false;
-  std::vector<std::string> passes{"repeated_operators", "dead_operators", "liveness", "fusion"};
+  std::vector<std::string> passes{"repeated_operators", "dead_operators", "early_reductions", "liveness", "fusion"};
   double deadline_s = 300;          // 0: never
   double stall_report_s = 30;       // 0: never
   double heartbeat_timeout_s = -1;  // 0: never; -1: as --recover wants it

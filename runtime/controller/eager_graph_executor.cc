@@ -220,6 +220,7 @@ void EagerGraphExecutor::clear_log() {
 
 void EagerGraphExecutor::finish_draft() {
   for (const auto& pass : passes_) pass->run(draft_.graph, {stream_.specs});
+  for (const auto& pass : passes_) pass->finish(draft_.graph, {stream_.specs});
   for (const Operator& op : draft_.graph.operators) {
     if (op.is_call() && stream_.specs.at(op.spec).moves_data) ++draft_.num_transfers;
   }

@@ -91,6 +91,7 @@ Config make_config(const Route& route, const RuntimeOptions& options) {
   config.threads_per_device = options.threads_per_device;
   config.deadline_s = options.deadline_s;
   config.fan_out = options.fan_out;
+  config.compute_streams = options.compute_streams;
   return config;
 }
 

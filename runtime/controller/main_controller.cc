@@ -347,10 +347,10 @@ const DeviceBinding& MainController::binding() const { return state_->binding; }
 void MainController::attach(std::shared_ptr<GraphLink> link) {
   State& s = *state_;
   GraphLink* key = link.get();
-  PassList passes = make_passes(s.options.passes);
+  PassList passes = make_passes(s.options.passes, s.options.compute_streams, link->id);
   if (s.options.explain) {
     passes.insert(passes.begin(), make_print_pass("before the passes", s.binding));
-    passes.push_back(make_print_pass("after the passes", s.binding));
+    passes.push_back(make_print_result_pass("after the passes", s.binding));
   }
   SpanLog* spans = add_trace_track("executor of graph " + std::to_string(link->id));
   auto executor = std::make_unique<EagerGraphExecutor>(std::move(link), s.ledger, s.sequencer, s.credits,

@@ -61,6 +61,7 @@ SpecInfo& SpecTable::add(const OperatorSpec& spec, bool has_feed) {
   info.ends_subgraph = def.ends_subgraph || info.is_read;
   info.redistributes = def.lowering == Lowering::kTransfer;
   info.moves_data = moves_data(spec, OperatorRegistry::global());
+  info.has_effect = def.klass == OperatorClass::kEffect;
   info.has_feed = has_feed;
   info.droppable = def.klass == OperatorClass::kPure && !has_feed;
   info.fusable = fusable_output(spec, def);

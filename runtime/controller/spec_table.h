@@ -17,6 +17,7 @@ struct SpecInfo {
   bool ends_subgraph = false;  // reads and what the operator says
   bool redistributes = false;  // the same elements in another layout
   bool moves_data = false;     // draws a transfer number
+  bool has_effect = false;     // outside
   bool has_feed = false;       // from_host: bytes travel beside the piece
   bool droppable = false;      // pure and without a feed
   // Calls whose outputs have one shape and layout may be fused: the output's metadata; null: never.

@@ -93,6 +93,17 @@ void add_values_taken(const LogicalGraph& graph, const Lives& lives, RangeEnds& 
   }
 }
 
+// A call that a pass has moved before others, from the first record whose operator it passed to its own: sent are the
+// effects of a start of the records, whatever the order of the calls.
+void add_moved_calls(const LogicalGraph& graph, RangeEnds& ends) {
+  uint32_t first_after = TemplateBody::kNever;  // the first record that a later call comes from
+  for (size_t c = graph.operators.size(); c-- > 0;) {
+    const uint32_t record = record_of(graph.operators[c]);
+    if (first_after < record) add_range(ends, first_after, record + 1);
+    first_after = std::min(first_after, record);
+  }
+}
+
 // What the calls of a template need, by call, and what they leave done; see template.h.
 struct Progress {
   std::vector<uint32_t> needed, covered;
@@ -131,7 +142,8 @@ Progress progress_of(const LogicalGraph& graph, const Lives& lives, const RangeE
   // The last one ends the instance, so it waits for what comes after it as well, though that left no call.
   needed.back() = static_cast<uint32_t>(ends.size());
   for (size_t c = count; c-- > 0;) {
-    if (is_fused_with_next(graph.operators[c])) needed[c] = needed[c + 1];  // a run is sent as a whole
+    // A run and a bucket are sent as a whole.
+    if (is_fused_with_next(graph.operators[c]) || is_sent_with_next(graph.operators[c])) needed[c] = needed[c + 1];
   }
   return result;
 }
@@ -175,7 +187,7 @@ std::vector<Template::Sums> sums_of(const LogicalGraph& graph, const SpecTable& 
 }  // namespace
 
 TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const PassList& passes) {
-  DTORCH_CHECK(stretch.named.size() <= kRecordMask, "a template has too many records");
+  DTORCH_CHECK(stretch.named.size() <= size_t{kRecordMask} + 1, "a template has too many records");
   LogicalGraph graph = graph_of(stretch);
   for (const auto& pass : passes) pass->run(graph, {specs, kTemplateLookahead});
   const bool has_operator =
@@ -184,6 +196,7 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   RangeEnds ends(stretch.named.size(), 0);
   if (!has_operator || !add_dropped_values(graph, lives, ends)) return nullptr;
   add_values_taken(graph, lives, ends);
+  add_moved_calls(graph, ends);
 
   auto result = std::make_shared<Template>();
   Progress progress = progress_of(graph, lives, ends);
@@ -191,13 +204,14 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   result->records_covered = std::move(progress.covered);
   for (Operator& op : graph.operators) {
     result->record_of_call.push_back(record_of(op));
-    op.flags &= kFusedWithNext;
+    op.flags &= kFusedWithNext | kSentWithNext;
   }
   result->before = sums_of(graph, specs);
   for (Scalar& scalar : graph.scalars) {
     result->record_scalars.push_back(static_cast<uint32_t>(scalar.bits));
     scalar = stretch.named.scalars[scalar.bits];
   }
+  for (const auto& pass : passes) pass->finish(graph, {specs, kTemplateLookahead});
   uint32_t num_live_ins = 0;
   result->record_names = renumber(graph, stretch, num_live_ins);
   result->deaths.assign(stretch.name_limit(), TemplateBody::kNever);

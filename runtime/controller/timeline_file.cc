@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kFirstLane = 1000;  // threads of transfers, behind the devices'
+constexpr int64_t kFirstLane = 1000;            // threads of transfers, behind the devices'
+constexpr int64_t kThreadsOfStreams = 100'000;  // a device's second compute stream is so far behind its first
 
 struct Slice {
   int64_t process = 0, thread = 0;
@@ -115,11 +116,14 @@ class Writer {
   }
 
   void write_device(int32_t node, const TraceTrack& track) {
-    name("thread_name", node + 1, track.device + 1, "device " + std::to_string(track.device));
+    const int64_t stream = streams_of_[{node, track.device}]++;
+    const int64_t thread = track.device + 1 + stream * kThreadsOfStreams;
+    name("thread_name", node + 1, thread,
+         "device " + std::to_string(track.device) + (stream == 0 ? "" : ", stream " + std::to_string(stream)));
     for (const TraceEvent& event : track.events) {
       const TraceBook::Named named = parts_.book.find({event.sequence, event.op_index});
       const bool waits = event.kind == TraceKind::kWait;
-      slice(on_rank_0(node, track.device + 1, event), waits ? std::string("wait for ") + named.name : named.name,
+      slice(on_rank_0(node, thread, event), waits ? std::string("wait for ") + named.name : named.name,
             waits ? "wait" : "operator", arguments_of(event, named));
     }
   }
@@ -179,6 +183,7 @@ class Writer {
   const TimelineParts& parts_;
   const int64_t first_ns_;
   bool first_ = true;
+  std::map<std::pair<int32_t, int64_t>, int64_t> streams_of_;  // tracks of a node's device that are written
 };
 
 }  // namespace

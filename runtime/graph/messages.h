@@ -70,6 +70,7 @@ struct Config {
   double deadline_s = 300;
   int32_t fan_out = 8;  // width of the tree in which messages to all nodes travel (runtime/comm/fan_out.h)
   std::vector<int32_t> live_nodes = {};  // ascending; none: all
+  int32_t compute_streams = 1;           // a device
 };
 
 // A contiguous part of a Graph's stream. A subgraph is one or more pieces; its boundaries depend on the stream only,

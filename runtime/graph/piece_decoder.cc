@@ -1,7 +1,9 @@
 // Pieces and templates off the wire: the other half of piece_wire.cc.
 #include <algorithm>
 
+#include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
+#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/graph/templates.h"
 #include "runtime/graph/wire_internal.h"
@@ -151,8 +153,10 @@ void take_calls(wire::Reader& reader, const wire::Piece& head, const SpecCounts&
       if (op.spec >= known.size() || known[op.spec].first == kUndefined) fail("is of an undefined spec");
       if (known[op.spec] != std::pair(op.num_inputs, op.num_outputs)) fail("doesn't have the operands of its spec");
     }
-    if ((op.flags & ~kFusedWithNext) != 0) fail("has unknown flags");
+    if ((op.flags & ~(kFusedWithNext | kSentWithNext | kComputeStreamMask)) != 0) fail("has unknown flags");
+    if (in_run && stream_of(op) != stream_of(graph.operators[i - 1])) fail("is of another stream than its run");
     if (in_run && (!op.is_call() || op.num_outputs != 1)) fail("can't be fused with the call before it");
+    if (is_sent_with_next(op) && i + 1 == calls.size()) fail("is sent with nothing");
     in_run = is_fused_with_next(op);
     if (in_run && (!op.is_call() || op.num_outputs != 1 || i + 1 == calls.size())) fail("is fused with nothing");
     const size_t first_output = operand + op.num_inputs;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "runtime/graph/fused_runs.h"
+#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/templates.h"
 #include "runtime/graph/wire_internal.h"
 
@@ -94,6 +95,7 @@ Replay take_replay(const Message& message, KnownTemplates& known) {
   const TemplateBody& body = *of.body;
   require(head.first_call <= head.end_call && head.end_call <= body.num_calls(), "its calls are out of range");
   require(head.end_call == 0 || !is_fused_with_next(body.calls().operators[head.end_call - 1]), "it cuts a fused run");
+  require(head.end_call == 0 || !is_sent_with_next(body.calls().operators[head.end_call - 1]), "it cuts a bucket");
   require(known.current == TemplateBody::kNever ? head.first_call == 0
                                                 : known.current == head.id && known.next_call == head.first_call,
           "it doesn't go on where the instance before it has ended");

@@ -16,6 +16,7 @@
 // throw DecodeError. Work and memory of a decode are proportional to the message's length.
 #include <cmath>
 
+#include "runtime/graph/compute_streams.h"
 #include "runtime/graph/wire_internal.h"
 
 namespace dtorch {
@@ -182,7 +183,7 @@ Message encode(const Config& fields) {
   auto live = wire::put(builder, fields.live_nodes);
   auto root =
       wire::CreateConfig(builder, nodes, slots, fields.num_nodes, fields.check_metadata, fields.ordered_reductions,
-                         fields.threads_per_device, fields.deadline_s, fields.fan_out, live);
+                         fields.threads_per_device, fields.deadline_s, fields.fan_out, live, fields.compute_streams);
   return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kConfig));
 }
 
@@ -200,6 +201,7 @@ Config decode_config(const Message& message) {
   fields.deadline_s = head.deadline_s();
   fields.fan_out = head.fan_out();
   fields.live_nodes = reader.items<int32_t>(head.live_nodes());
+  fields.compute_streams = head.compute_streams();
   reader.require(fields.num_nodes >= 1, "it has no node");
   for (size_t i = 0; i < fields.live_nodes.size(); ++i) {
     const int32_t node = fields.live_nodes[i];
@@ -216,6 +218,8 @@ Config decode_config(const Message& message) {
   reader.require(fields.threads_per_device >= 1 && fields.threads_per_device <= 4096,
                  "its threads per device are outside [1, 4096]");
   reader.require(fields.fan_out >= 1 && fields.fan_out <= 1024, "its fan-out is outside [1, 1024]");
+  reader.require(fields.compute_streams >= 1 && fields.compute_streams <= kMaxComputeStreams,
+                 "its compute streams are outside [1, 16]");
   reader.require(std::isfinite(fields.deadline_s) && fields.deadline_s >= 0, "its deadline is no length of time");
   return fields;
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/comm/in_process.h"
+#include "runtime/comm/slow_transport.h"
 #include "runtime/launch/job.h"
 #include "runtime/worker/sub_controller.h"
 
@@ -69,7 +70,7 @@ class EmbeddedJob final : public Job {
     for (int32_t n = 0; n < num_nodes(); ++n) {
       auto node = std::make_shared<LocalNode>(fabric_, n);
       LocalNode* raw = node.get();
-      node->comm = std::make_unique<CommThread>(fabric_->make_transport(n), std::vector<ProgressSource*>{},
+      node->comm = std::make_unique<CommThread>(slowed(fabric_->make_transport(n)), std::vector<ProgressSource*>{},
                                                 [raw](std::exception_ptr failure) { raw->report(text_of(failure)); });
       threads_.emplace_back([node] { node->serve(); });
       nodes_.push_back(std::move(node));

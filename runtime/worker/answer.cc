@@ -24,7 +24,7 @@ void send(NodeContext& node, Answer& answer) {
 }
 
 void send_status(const std::shared_ptr<NodeContext>& node, Answer answer) {
-  for (const DeviceStatistics& device : node->devices) answer.devices.push_back(device.position.status(device.device));
+  for (const DeviceStatistics& device : node->devices) answer.devices.push_back(device.status());
   node->comm.inspect([node, answer = std::move(answer)](std::span<const IntrusivePtr<CommTask>> tasks) mutable {
     for (const IntrusivePtr<CommTask>& task : tasks) {
       std::optional<TransferStatus> status = task->status();
@@ -46,8 +46,8 @@ TraceTrack track_of(const EventLog<TraceEvent>& log, int64_t device) {
 
 void send_trace(NodeContext& node, Answer answer) {
   if (const NodeTrace* trace = node.trace.load(std::memory_order_relaxed)) {
-    for (size_t i = 0; i < node.devices.size(); ++i)
-      answer.tracks.push_back(track_of(trace->devices[i], node.devices[i].device));
+    for (size_t i = 0; i < trace->streams.size(); ++i)
+      answer.tracks.push_back(track_of(trace->streams[i], node.devices[i / node.num_streams()].device));
     answer.tracks.push_back(track_of(trace->comm, -1));
   }
   send(node, answer);
@@ -111,12 +111,11 @@ void answer(const std::shared_ptr<NodeContext>& node, const std::vector<std::uni
                     [](KernelStream& stream, size_t i, Answer& all) { all.memory[i] = stream.memory(); });
     case Aspect::kStartProfile:
       return gather(node, streams, std::move(answer),
-                    [](KernelStream& stream, size_t, Answer&) { stream.observer().start_profile(); });
+                    [](KernelStream& stream, size_t, Answer&) { stream.start_profile(); });
     case Aspect::kProfile:
       answer.profiles.resize(streams.size());
-      return gather(node, streams, std::move(answer), [node](KernelStream& stream, size_t i, Answer& all) {
-        all.profiles[i] = stream.observer().profile(node->devices[i].device);
-      });
+      return gather(node, streams, std::move(answer),
+                    [](KernelStream& stream, size_t i, Answer& all) { all.profiles[i] = stream.profile(); });
     case Aspect::kStartTrace:
       node->start_trace();
       return send(*node, answer);

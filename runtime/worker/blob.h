@@ -1,6 +1,7 @@
 // Blob: the value of one operand on one device. Blobs lie in their device's operand table, which only the device's
 // KernelStream touches; what other threads hold of them are counted NativeTensors, Poisons and Arrivals.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,8 +27,8 @@ struct Poison : RefCounted {
 };
 using PoisonPtr = IntrusivePtr<Poison>;
 
-// A value on its way to one device: written by the comm thread before `event` is set, read by the device's stream
-// after.
+// A value on its way to one device: written by the comm thread, or the compute stream that makes it, before `event` is
+// set, read by the device's streams after. A stream that alone holds it may take the value out.
 struct Arrival : RefCounted {
   Arrival(std::shared_ptr<Parker> waiter, MemoryCounter& device_memory, const Place& of_transfer, uint32_t of_spec)
       : event(std::move(waiter)), memory(device_memory), place(of_transfer), spec(of_spec) {}
@@ -37,9 +38,9 @@ struct Arrival : RefCounted {
   const uint32_t spec;
   NativeTensor value;
   PoisonPtr poison;
-  bool is_ragged = false;   // its size is data, and a profile hasn't counted it yet
-  int64_t moved_bytes = 0;  // of a ragged one: what came from other devices
-  bool is_shared = false;   // the stream's: several operands wait for it
+  std::atomic<bool> is_ragged{false};  // its size is data, and a profile hasn't counted it yet
+  int64_t moved_bytes = 0;             // of a ragged one: what came from other devices
+  bool is_shared = false;              // of a device with one stream, its own: several operands wait for it
 };
 
 // Empty; or pending (the transfer's Event says when it is settled); or a value; or poisoned.

@@ -1,5 +1,5 @@
-// Parker: where one thread sleeps. Event: something that happens once, on another thread, and that one stream may wait
-// for.
+// Parker: where the threads of one device sleep. Event: something that happens once, on another thread, and that a
+// device's streams may wait for.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace dtorch {
 
-// One thread waits, any thread wakes. What the waiter waits for must be visible through atomics (acquire / release)
-// before wake().
+// A few threads wait, each for something of its own; any thread wakes all of them. What they wait for must be visible
+// through atomics (acquire / release) before wake().
 class Parker {
  public:
   static constexpr std::chrono::microseconds kSpin{20};
@@ -27,22 +27,22 @@ class Parker {
     before_sleep();
     std::unique_lock lock(mutex_);
     // Either this thread sees what the waker wrote or the waker sees that it sleeps.
-    asleep_.store(true, std::memory_order_seq_cst);
+    asleep_.fetch_add(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     wakeup_.wait(lock, ready);
-    asleep_.store(false, std::memory_order_relaxed);
+    asleep_.fetch_sub(1, std::memory_order_relaxed);
   }
   void wake() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!asleep_.load(std::memory_order_seq_cst)) return;
+    if (asleep_.load(std::memory_order_seq_cst) == 0) return;
     std::lock_guard lock(mutex_);
-    wakeup_.notify_one();
+    wakeup_.notify_all();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable wakeup_;
-  std::atomic<bool> asleep_{false};
+  std::atomic<int> asleep_{0};
 };
 
 class Event {

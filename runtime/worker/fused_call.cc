@@ -30,7 +30,7 @@ void KernelStream::execute_run(Call& call) {
   for (const FusedPlan::Stretch& stretch : plan->stretches) {
     const uint32_t end = at + stretch.num_calls;
     call.go_to(at);
-    statistics_.position.at(at);
+    position_.at(call.number());
     if (observed) observer_.begin();
     if (stretch.fused && run_fused(call, *stretch.fused)) {
       if (observed) observe_fused(call, *stretch.fused);
@@ -39,7 +39,7 @@ void KernelStream::execute_run(Call& call) {
     }
     for (; at < end; ++at) {
       call.go_to(at);
-      statistics_.position.at(at);
+      position_.at(call.number());
       observed ? execute_observed(call) : execute_call(call);
     }
   }
@@ -61,7 +61,7 @@ void KernelStream::observe_fused(const Call& first, const FusedCalls& fused) {
   std::vector<const LocalSpec*> calls, outputs;
   for (size_t i = 0; i < fused.program.members.size(); ++i) calls.push_back(first.spec_of(first.op_index + i));
   for (const FusedCalls::Output& output : fused.outputs) outputs.push_back(calls[output.call]);
-  observer_.end_run({first.run.piece.sequence, first.op_index}, first.run.piece.graph, calls, outputs);
+  observer_.end_run({first.run.piece.sequence, first.number()}, first.run.piece.graph, calls, outputs);
 }
 
 bool KernelStream::run_fused(const Call& first, FusedCalls& fused) {

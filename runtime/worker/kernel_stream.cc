@@ -6,6 +6,7 @@
 #include "runtime/worker/native/native_metadata.h"
 #include "runtime/worker/prepared_check.h"
 #include "runtime/worker/read_sender.h"
+#include "runtime/worker/stream_task.h"
 
 namespace dtorch {
 namespace {
@@ -24,8 +25,11 @@ KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& bac
       local_index_(local_index),
       device_(device),
       statistics_(node_->devices[local_index]),
-      pool_(*statistics_.pool),
+      stream_(0),
+      pool_(statistics_.pools[0]),
+      position_(node_->num_streams() == 1 ? statistics_.positions[0] : unseen_),
       parker_(std::make_shared<Parker>()),
+      streams_(make_streams()),
       thread_([this] { loop(); }) {}
 
 KernelStream::~KernelStream() { stop(); }
@@ -56,6 +60,7 @@ void KernelStream::stop() {
   available_.store(true, std::memory_order_release);
   parker_->wake();
   if (thread_.joinable()) thread_.join();
+  for (const std::unique_ptr<KernelStream>& stream : streams_) stream->stop();
 }
 
 void KernelStream::loop() {
@@ -63,10 +68,11 @@ void KernelStream::loop() {
   set_background_of_this_thread(&node_->background);
   std::vector<PieceRun*> runs;
   std::vector<std::function<void()>> errands;
+  std::vector<std::unique_ptr<StreamTask>> tasks;
   for (bool stopping = false; !stopping;) {
     parker_->wait([&] { return available_.load(std::memory_order_acquire); },
                   [&] {
-                    statistics_.position.idle();
+                    position_.idle();
                     node_->acks.flush();
                   });
     available_.store(false, std::memory_order_relaxed);
@@ -74,14 +80,21 @@ void KernelStream::loop() {
       std::lock_guard lock(mutex_);
       runs.swap(pushed_);
       errands.swap(errands_);
+      tasks.swap(tasks_);
       stopping = stop_;
     }
     for (PieceRun* run : runs) {
       execute(*run);
-      statistics_.kernels_run.store(kernels_run_, std::memory_order_relaxed);
+      count_kernels();
       run->finish_part();
     }
     runs.clear();
+    for (std::unique_ptr<StreamTask>& task : tasks) {
+      run_task(*task);
+      task.reset();
+    }
+    tasks.clear();
+    if (!errands.empty()) wait_for_tasks();
     for (const std::function<void()>& errand : errands) errand();
     errands.clear();
   }
@@ -93,6 +106,7 @@ void KernelStream::loop() {
 void KernelStream::execute(PieceRun& run) noexcept {
   if (broken_) return;
   try {
+    if (run.errand) wait_for_tasks();
     run.errand ? run.errand(*this, local_index_) : walk(run);
   } catch (...) {
     // What isn't the matter of one operator: no memory for the tables.
@@ -108,12 +122,10 @@ void KernelStream::walk(PieceRun& run) {
   table.graph = run.piece.graph;
   for (const LoweredSpec* spec : run.new_specs) {
     if (table.specs.size() <= spec->spec.id) table.specs.resize(size_t{spec->spec.id} + 1);
-    table.specs[spec->spec.id] = &spec->devices[local_index_];
+    table.specs[spec->spec.id] = &spec->devices[local_index_ * node_->num_streams()];
   }
   if (table.slots.size() < run.num_slots) table.slots.resize(std::max(run.num_slots, 2 * table.slots.size()));
-  statistics_.position.begin(run.piece.sequence);
-  NodeTrace* trace = node_->trace.load(std::memory_order_acquire);
-  observer_.set_trace(trace == nullptr ? nullptr : &trace->devices[local_index_]);
+  observe_run(run);
   if (run.replay) return replay(run, table);
   const LogicalGraph& graph = run.piece.graph_part;
   run_calls(run, {.blobs = table.slots.data(),
@@ -127,12 +139,24 @@ void KernelStream::walk(PieceRun& run) {
   if (run.piece.closes_graph) table = {};
 }
 
+void KernelStream::observe_run(const PieceRun& run) {
+  position_.begin(run.piece.sequence);
+  NodeTrace* trace = node_->trace.load(std::memory_order_acquire);
+  observer_.set_trace(trace == nullptr ? nullptr : &trace->streams[local_index_ * node_->num_streams() + stream_]);
+}
+
 void KernelStream::run_calls(PieceRun& run, const CallList& list) {
+  if (!streams_.empty()) return hand_out_calls(run, list);
   Call call{run, list};
+  run_calls(call);
+}
+
+void KernelStream::run_calls(Call& call) {
+  const CallList& list = call.list;
   const bool observed = observer_.observes();
   while (call.op_index < list.operators.size()) {
     const Operator& op = list.operators[call.op_index];
-    statistics_.position.at(call.op_index);
+    position_.at(call.number());
     call.op = &op;
     if (is_fused_with_next(op)) [[unlikely]] {
       execute_run(call);
@@ -161,7 +185,7 @@ void KernelStream::execute_observed(Call& call) {
     const NativeTensor& value = call.blob(outputs[i]).value;
     if (value) ragged_bytes += value.num_bytes();
   }
-  observer_.end({call.run.piece.sequence, call.op_index}, call.run.piece.graph, *call.spec, ragged_bytes);
+  observer_.end({call.run.piece.sequence, call.number()}, call.run.piece.graph, *call.spec, ragged_bytes);
 }
 
 void KernelStream::execute_call(Call& call) {
@@ -246,7 +270,7 @@ void KernelStream::share_values(Call& call) {
 
 void KernelStream::run_move(Call& call) {
   std::deque<PieceRun::Move>& moves = call.run.moves;
-  while (moves[call.next_move].op_index != call.op_index) ++call.next_move;
+  while (moves[call.next_move].op_index != call.number()) ++call.next_move;
   PieceRun::Move& move = moves[call.next_move];
   if (call.spec->holds_input[0]) {
     MoveSources::Source source;
@@ -257,6 +281,12 @@ void KernelStream::run_move(Call& call) {
   } else {
     release_inputs(call);
   }
+  expect_arrivals(call);
+}
+
+// The device's results are on their way from now on.
+void KernelStream::expect_arrivals(Call& call) {
+  PieceRun::Move& move = call.run.moves[call.next_move];
   const std::span<const OperandId> outputs = call.outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     IntrusivePtr<Arrival>& arrival = move.arrivals[local_index_ * outputs.size() + i];
@@ -287,8 +317,8 @@ PoisonPtr KernelStream::fail(const Call& call, const std::exception_ptr& error) 
   std::string text = backend_.error_text(error);
   std::optional<DeviceMemory> memory;
   if (is_out_of_memory(error)) memory = memory_at(call);
-  node_->report(device_, call.run.piece.sequence, call.op_index, text, std::move(memory));
-  return make_intrusive<Poison>(std::move(text), device_, call.run.piece.sequence, call.op_index);
+  node_->report(device_, call.run.piece.sequence, call.number(), text, std::move(memory));
+  return make_intrusive<Poison>(std::move(text), device_, call.run.piece.sequence, call.number());
 }
 
 DeviceMemory KernelStream::memory_at(const Call& call) const {
@@ -302,8 +332,8 @@ DeviceMemory KernelStream::memory_at(const Call& call) const {
 
 const std::byte* KernelStream::feed_of(Call& call) {
   std::deque<PieceRun::FeedUse>& feeds = call.run.feeds;
-  while (call.next_feed < feeds.size() && feeds[call.next_feed].op_index < call.op_index) ++call.next_feed;
-  DTORCH_CHECK(call.next_feed < feeds.size() && feeds[call.next_feed].op_index == call.op_index,
+  while (call.next_feed < feeds.size() && feeds[call.next_feed].op_index < call.number()) ++call.next_feed;
+  DTORCH_CHECK(call.next_feed < feeds.size() && feeds[call.next_feed].op_index == call.number(),
                "its host data hasn't arrived");
   const Bytes& bytes = *feeds[call.next_feed].bytes;
   const int64_t needed = call.spec->local.spec->outputs[0]->num_bytes();
@@ -314,7 +344,7 @@ const std::byte* KernelStream::feed_of(Call& call) {
 
 void KernelStream::done_with_feed(Call& call) {
   for (PieceRun::FeedUse& use : call.run.feeds) {
-    if (use.op_index != call.op_index) continue;
+    if (use.op_index != call.number()) continue;
     if (use.users.fetch_sub(1, std::memory_order_acq_rel) == 1) use.bytes.reset();
   }
 }

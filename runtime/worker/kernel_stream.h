@@ -1,6 +1,10 @@
-// KernelStream: the in-order compute stream of one device: a thread that walks pieces and runs its device's part of
-// every operator. It alone owns the device's operand tables, so operators need no lock, no count and no allocation. It
-// sleeps when nothing is there to do, and when the next operator needs a value that a transfer hasn't delivered yet.
+// KernelStream: a thread that walks pieces and runs its device's part of every operator, in order. It alone owns the
+// device's operand tables, so operators need no lock, no count and no allocation. It sleeps when nothing is there to
+// do, and when the next operator needs a value that a transfer hasn't delivered yet.
+//
+// A device with several compute streams (compute_streams.cc) has one such thread that only walks: it hands every call
+// as a StreamTask, with handles of its inputs, to the KernelStream of the call's stream, which has no tables. What a
+// task will make is on its way until then, as what a transfer brings.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -11,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/graph/slot_map.h"
 #include "runtime/worker/fused_run.h"
 #include "runtime/worker/kept_value.h"
 #include "runtime/worker/piece_run.h"
@@ -18,9 +23,11 @@
 
 namespace dtorch {
 
+struct StreamTask;
+
 class KernelStream {
  public:
-  // local_index: of the device on this node. The backend outlives the stream.
+  // local_index: of the device on this node. The backend outlives the stream. Starts the device's other threads, too.
   KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& backend, size_t local_index, int64_t device);
   ~KernelStream();  // stop()
   KernelStream(const KernelStream&) = delete;
@@ -30,9 +37,10 @@ class KernelStream {
   void push(PieceRun* run);
   // Runs `errand` on the stream's thread, between two pieces; not when the stream has been stopped. Any thread.
   void run_between(std::function<void()> errand);
-  // What the device holds. On the stream's thread, as the next three.
+  // What the device holds. On the stream's thread, in an errand, as the next four.
   DeviceMemory memory() const;
-  StreamObserver& observer() { return observer_; }
+  void start_profile();
+  DeviceProfile profile() const;
   // What all Graphs' slots hold; values that are on their way stay shared with it.
   KeptPart kept();
   // Puts values into slots that are empty; numbers: dense ones of the Graphs.
@@ -64,6 +72,7 @@ class KernelStream {
     const Scalar* scalars;
     FusedPlans& fused;
     FusedPlans::PlanPtr* plans;  // of runs, by their first call; null: not kept
+    uint32_t first_number = 0;   // of the first of `operators` in its piece or replay
   };
 
   void loop();
@@ -71,6 +80,21 @@ class KernelStream {
   void walk(PieceRun& run);
   void replay(PieceRun& run, Table& table);
   void run_calls(PieceRun& run, const CallList& calls);
+  void run_calls(Call& call);
+  // compute_streams.cc. Of the walking thread of a device with several streams:
+  void hand_out_calls(PieceRun& run, const CallList& calls);
+  void hand_out(Call& call, size_t num_calls);
+  void take_inputs_of(StreamTask& task, const Call& call);
+  void expect_outputs_of(StreamTask& task, const Call& call);
+  void push_task(size_t stream, std::unique_ptr<StreamTask> task);
+  void wait_for_tasks();
+  std::vector<std::unique_ptr<KernelStream>> make_streams() const;
+  // Of a compute stream:
+  KernelStream(const KernelStream& walker, size_t stream);
+  void run_task(StreamTask& task) noexcept;
+  void deliver_outputs(StreamTask& task);
+  void observe_run(const PieceRun& run);
+  void count_kernels() { statistics_.kernels_run.fetch_add(std::exchange(kernels_run_, 0), std::memory_order_relaxed); }
   void execute_call(Call& call);
   void execute_observed(Call& call);
   // fused_call.cc. Takes the run that begins with this call, and goes on to the call after it.
@@ -98,6 +122,7 @@ class KernelStream {
   void run_alias(Call& call);
   void share_values(Call& call);
   void run_move(Call& call);
+  void expect_arrivals(Call& call);
   void run_read(Call& call);
   void check_outputs(const Call& call, std::span<const NativeTensor> outputs) const;
 
@@ -125,14 +150,18 @@ class KernelStream {
   const size_t local_index_;
   const int64_t device_;
   DeviceStatistics& statistics_;
+  const size_t stream_;  // which compute stream it is, or the first
   TensorPool& pool_;
+  StreamPosition unseen_;  // of a thread that only walks
+  StreamPosition& position_;
   const std::shared_ptr<Parker> parker_;
 
   std::atomic<bool> available_{false};
   std::mutex mutex_;
-  std::vector<PieceRun*> pushed_;               // under mutex_
-  std::vector<std::function<void()>> errands_;  // under mutex_
-  bool stop_ = false;                           // under mutex_
+  std::vector<PieceRun*> pushed_;                   // under mutex_
+  std::vector<std::function<void()>> errands_;      // under mutex_
+  std::vector<std::unique_ptr<StreamTask>> tasks_;  // under mutex_
+  bool stop_ = false;                               // under mutex_
 
   std::vector<Table> tables_;  // the thread's, as all that follows; by PieceRun::graph
   std::vector<NativeTensor> inputs_, outputs_;
@@ -146,7 +175,14 @@ class KernelStream {
   std::vector<std::byte> scratch_;
   StreamObserver observer_;
   int64_t kernels_run_ = 0;
-  bool broken_ = false;  // its table can't be kept any more; reported
+  bool broken_ = false;                                       // its table can't be kept any more; reported
+  std::atomic<int64_t> tasks_left_{0};                        // of a compute stream: handed to it and not done
+  const bool is_one_of_several_ = false;                      // a compute stream that another thread hands tasks to
+  const std::vector<std::unique_ptr<KernelStream>> streams_;  // that this thread hands tasks to
+  // A compute stream's: places of a task's operands while it runs, and the plans of runs by PieceRun::graph.
+  std::vector<Blob> places_;
+  std::vector<FusedPlans> plans_;
+  SlotMap made_;  // the walking thread's: slots that calls of the task fill
   std::thread thread_;
 };
 

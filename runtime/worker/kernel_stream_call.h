@@ -11,10 +11,11 @@ struct KernelStream::Call {
   PieceRun& run;
   const CallList& list;
   const Operator* op = nullptr;
-  uint32_t op_index = 0;
+  uint32_t op_index = 0;  // among the list's
   const LocalSpec* spec = nullptr;
   size_t next_move = 0, next_feed = 0;  // cursors into the run's lists
 
+  uint32_t number() const { return list.first_number + op_index; }  // in the piece or replay
   std::span<const OperandId> inputs() const { return list.graph.inputs(*op); }
   std::span<const OperandId> outputs() const { return list.graph.outputs(*op); }
   std::span<const Scalar> scalars() const { return {list.scalars + op->first_scalar, op->num_scalars}; }

@@ -56,7 +56,7 @@ PoisonPtr KernelStream::take_inputs(Call& call) {
                                                               " has no value on device " + std::to_string(device_))));
   }
   if (!poison && aborting())
-    poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
+    poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.number());
   return poison;
 }
 
@@ -94,23 +94,24 @@ void KernelStream::settle(Blob& blob, const Call& call, size_t input) {
   if (waits) observer_.begin_wait();
   parker_->wait([&] { return arrival.event.is_set() || aborting(); },
                 [&] {
-                  statistics_.position.wait_for(arrival.place);
+                  position_.wait_for(arrival.place);
                   node_->acks.flush();
                 });
-  statistics_.position.go_on();
+  position_.go_on();
   if (waits) observer_.end_wait(call.run.piece.graph, arrival);
   if (!arrival.event.is_set()) {
-    blob.poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.op_index);
+    blob.poison = make_intrusive<Poison>("the job is ending", device_, call.run.piece.sequence, call.number());
   } else if (arrival.poison) {
     blob.poison = arrival.poison;
   } else {
     // What came as one storage with its source, and whose source has gone since.
-    if (arrival.value && arrival.value.is_sole_owner()) charge_storage(arrival.value, *statistics_.memory);
-    if (arrival.is_ragged && observer_.observes()) {
+    const bool is_own = is_one_of_several_ ? arrival.ref_count() == 1 : !arrival.is_shared;
+    if ((is_own || !is_one_of_several_) && arrival.value && arrival.value.is_sole_owner())
+      charge_storage(arrival.value, *statistics_.memory);
+    // Others that wait for it don't count it again.
+    if (observer_.observes() && arrival.is_ragged.exchange(false, std::memory_order_relaxed))
       observer_.take_rows(call.run.piece.graph, arrival);
-      arrival.is_ragged = false;  // others that wait for it don't count it again
-    }
-    blob.value = arrival.is_shared ? arrival.value : std::move(arrival.value);
+    blob.value = is_own ? std::move(arrival.value) : arrival.value;
     const TensorMeta& meta = *call.spec->local.spec->inputs[input];
     const Shape& local_shape = call.spec->local.input_boxes[input].size;
     const bool is_ragged = call.spec->is_ragged_input(input);

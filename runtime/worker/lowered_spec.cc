@@ -84,8 +84,8 @@ void lower_read(const LoweredSpec& lowered, LocalSpec& local) {
   local.sends_box = is_first_holder(*lowered.spec.inputs[0], local.local.device);
 }
 
-// index: of the device on its node.
-LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, int64_t device, size_t index,
+// pool: of the stream that it is for.
+LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, int64_t device, TensorPool& pool,
                     const std::shared_ptr<const void>& attributes, const NodeContext& node, DeviceBackend& backend) {
   LocalSpec local;
   local.local.op = lowered.spec.op;
@@ -102,7 +102,7 @@ LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, in
   for (const TensorMeta* meta : lowered.spec.outputs) local.local.output_boxes.push_back(part_of(*meta, device));
   switch (lowered.def->lowering) {
     case Lowering::kKernel:
-      if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, *node.devices[index].pool, local);
+      if (takes_part(lowered.spec, device)) lower_kernel(lowered, backend, pool, local);
       break;
     case Lowering::kTransfer:
       lower_transfer(lowered, plan, node, local);
@@ -120,7 +120,7 @@ LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, in
 }  // namespace
 
 std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vector<int64_t>& local_devices,
-                                              const NodeContext& node, DeviceBackend& backend) {
+                                              NodeContext& node, DeviceBackend& backend) {
   const OperatorRegistry& registry = OperatorRegistry::global();
   auto lowered = std::make_unique<LoweredSpec>();
   lowered->spec = std::move(spec);
@@ -153,9 +153,10 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
     lowered->plan = lower_plan(plan, node.binding, node.node);
   }
   lowered->takes_part = lowered->moves && !(lowered->move_sources().empty() && lowered->move_destinations().empty());
-  lowered->devices.reserve(local_devices.size());
+  lowered->devices.reserve(local_devices.size() * node.num_streams());
   for (size_t i = 0; i < local_devices.size(); ++i) {
-    lowered->devices.push_back(lower_for(*lowered, plan, local_devices[i], i, attributes, node, backend));
+    for (TensorPool& pool : node.devices[i].pools)
+      lowered->devices.push_back(lower_for(*lowered, plan, local_devices[i], pool, attributes, node, backend));
     if (lowered->devices.back().action == Action::kKernel) ++lowered->num_users;
   }
   return lowered;

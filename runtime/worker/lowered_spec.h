@@ -26,7 +26,7 @@ struct LocalSpec {
   Action action = Action::kSkip;
   LocalOperator local;
   KernelFn kernel = nullptr;
-  // kKernel: runs in place of `kernel` where the operands allow it; null: never. Used by the device's stream alone.
+  // kKernel: runs in place of `kernel` where the operands allow it; null: never. Used by one stream alone.
   std::unique_ptr<PreparedKernel> prepared;
   TensorPool::Kind* output_kind = nullptr;         // of `prepared`
   std::vector<bool> holds_input;                   // the device is in the input's mesh
@@ -51,7 +51,7 @@ struct LoweredSpec {
   std::shared_ptr<const NodePlan> plan;             // of a redistribution that moves
   std::shared_ptr<const RowExchangePlan> exchange;  // of an exchange of rows
   bool takes_part = false;                          // moves: a device of this node is a source or a destination
-  std::vector<LocalSpec> devices;                   // by local index
+  std::vector<LocalSpec> devices;                   // by local index, then compute stream
   int32_t num_users = 0;                            // devices of this node with action kKernel
 
   const std::vector<int64_t>& move_sources() const { return plan ? plan->local_sources : exchange->local_devices; }
@@ -62,6 +62,6 @@ struct LoweredSpec {
 
 // local_devices: device numbers by local index. Throws what is wrong with the spec (DecodeError, InternalError).
 std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vector<int64_t>& local_devices,
-                                              const NodeContext& node, DeviceBackend& backend);
+                                              NodeContext& node, DeviceBackend& backend);
 
 }  // namespace dtorch

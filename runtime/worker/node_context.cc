@@ -1,8 +1,22 @@
 #include "runtime/worker/node_context.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace dtorch {
+
+DeviceStatus DeviceStatistics::status() const {
+  const auto rank = [](const DeviceStatus& status) {
+    const int activity = status.activity == Activity::kRuns ? 0 : status.activity == Activity::kWaits ? 1 : 2;
+    return std::tuple(activity, status.at.sequence, status.at.op_index);
+  };
+  DeviceStatus most = positions.front().status(device);
+  for (size_t i = 1; i < positions.size(); ++i) {
+    const DeviceStatus other = positions[i].status(device);
+    if (rank(other) < rank(most)) most = other;
+  }
+  return most;
+}
 
 void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, const std::string& message,
                          std::optional<DeviceMemory> memory) {
@@ -21,7 +35,7 @@ void NodeContext::report(int64_t device, Sequence sequence, uint32_t op_index, c
 
 void NodeContext::start_trace() {
   if (trace_kept_) return;
-  trace_kept_ = std::make_unique<NodeTrace>(devices.size());
+  trace_kept_ = std::make_unique<NodeTrace>(devices.size(), num_streams());
   trace.store(trace_kept_.get(), std::memory_order_release);
 }
 

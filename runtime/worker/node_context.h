@@ -19,21 +19,25 @@
 
 namespace dtorch {
 
-// Of one device: written by its stream, read by any thread. A cache line of its own, since streams write all the time.
+// Of one device: written by its streams, read by any thread. A cache line of its own, since streams write all the time.
 struct alignas(64) DeviceStatistics {
-  DeviceStatistics(int64_t number, MemoryCounter* counter)
-      : device(number), memory(counter), pool(std::make_unique<TensorPool>(*memory)) {}
+  DeviceStatistics(int64_t number, MemoryCounter* counter, size_t num_streams)
+      : device(number), memory(counter), positions(num_streams) {
+    for (size_t i = 0; i < num_streams; ++i) pools.emplace_back(*memory);
+  }
+  // What the device is doing: what its streams do, those that run first, and of equals the oldest work.
+  DeviceStatus status() const;
   const int64_t device;
   MemoryCounter* const memory;
-  const std::unique_ptr<TensorPool> pool;  // the stream's
   std::atomic<int64_t> kernels_run{0};
-  StreamPosition position;
+  std::deque<TensorPool> pools;          // by compute stream
+  std::deque<StreamPosition> positions;  // by compute stream
 };
 
 // What a node notes for a timeline. Each log is its thread's.
 struct NodeTrace {
-  explicit NodeTrace(size_t num_devices) : devices(num_devices) {}
-  std::deque<EventLog<TraceEvent>> devices;  // by local index
+  NodeTrace(size_t num_devices, size_t num_streams) : streams(num_devices * num_streams) {}
+  std::deque<EventLog<TraceEvent>> streams;  // by local index, then compute stream
   EventLog<TraceEvent> comm;
 };
 
@@ -60,6 +64,7 @@ struct NodeContext {
   // The job ends with an error: streams run nothing more, nobody waits for transfers, nothing is sent.
   std::atomic<bool> aborting{false};
 
+  size_t num_streams() const { return static_cast<size_t>(config.compute_streams); }  // a device
   // Peaks of this node's devices count from now on. The Sub-Controller's thread.
   void reset_peaks();
   // memory: what the device held when it was short of it.

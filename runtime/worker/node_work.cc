@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/graph/compute_streams.h"
+#include "runtime/graph/transfer_buckets.h"
+
 namespace dtorch {
 namespace {
 
@@ -39,7 +42,7 @@ NodeWork::NodeWork(std::shared_ptr<NodeContext> node, DeviceBackend& backend, st
   for (int64_t device : local_devices_) {
     MemoryCounter*& counter = memory[device];
     if (counter == nullptr) counter = new_memory_counter();
-    node_->devices.emplace_back(device, counter);
+    node_->devices.emplace_back(device, counter, node_->num_streams());
   }
   for (size_t i = 0; i < local_devices_.size(); ++i)
     streams_.push_back(std::make_unique<KernelStream>(node_, backend_, i, local_devices_[i]));
@@ -76,6 +79,7 @@ NodeWork::GraphState& NodeWork::graph_of(GraphId id) {
 void NodeWork::take_piece(const Message& message) {
   auto run = std::make_unique<PieceRun>();
   run->piece = decoder_.decode(message);
+  check_streams(run->piece.graph_part);
   GraphState& graph = graph_of(run->piece.graph);
   add_specs(std::move(run->piece.new_specs), graph);
   if (run->piece.sequence == 0) return;
@@ -90,10 +94,11 @@ void NodeWork::take_piece(const Message& message) {
 
 void NodeWork::take_template(const Message& message) {
   TemplateDefinition definition = decoder_.decode_template(message);
+  check_streams(definition.body->calls());
   GraphState& graph = graph_of(definition.graph);
   add_specs(std::move(definition.new_specs), graph);
   if (graph.templates.size() <= definition.id) graph.templates.resize(size_t{definition.id} + 1);
-  auto plan = std::make_shared<TemplatePlan>(definition.body, graph.specs, streams_.size());
+  auto plan = std::make_shared<TemplatePlan>(definition.body, graph.specs, streams_.size(), node_->num_streams());
   for (uint32_t scalar : definition.varying) {
     plan->varying.add(scalar);
     for (TemplatePlan::Device& device : plan->devices) device.varying.add(scalar);
@@ -112,8 +117,17 @@ void NodeWork::take_replay(const Message& message) {
   run->piece.wants_statistics = replay.wants_statistics;
   run->num_slots = num_slots(replay.operands);
   std::shared_ptr<TemplatePlan> plan = graph.templates.at(replay.id);
+  if (node_->num_streams() > 1) run->scalars_of_device.resize(streams_.size());
   run->replay = std::make_unique<const ReplayRun>(std::move(plan), std::move(replay));
   start(std::move(run), graph);
+}
+
+void NodeWork::check_streams(const LogicalGraph& calls) const {
+  for (const Operator& op : calls.operators) {
+    if (stream_of(op) >= node_->num_streams())
+      throw DecodeError("a call is of compute stream " + std::to_string(stream_of(op)) + "; there are " +
+                        std::to_string(node_->num_streams()));
+  }
 }
 
 // Prepares everything that can fail before any stream sees the run.
@@ -131,6 +145,7 @@ void NodeWork::start(std::unique_ptr<PieceRun> run, GraphState& graph) {
       prepare_calls(*shared, graph);
     }
   } catch (...) {
+    bucket_.clear();
     shared->parts.fetch_sub(static_cast<int64_t>(streams_.size()), std::memory_order_relaxed);
     shared->finish_part();
     throw;
@@ -153,16 +168,23 @@ void NodeWork::add_specs(std::vector<OperatorSpec> new_specs, GraphState& graph)
 void NodeWork::prepare_calls(PieceRun& run, const GraphState& graph) {
   const LogicalGraph& calls = run.piece.graph_part;
   uint64_t transfer = run.piece.first_transfer;
+  BucketWalk buckets;
   for (size_t i = 0; i < calls.operators.size(); ++i) {
     const Operator& op = calls.operators[i];
-    if (!op.is_call()) continue;
+    if (!op.is_call()) {
+      buckets.goes_on(op, false);
+      continue;
+    }
     DTORCH_CHECK(op.spec < graph.specs.size() && graph.specs[op.spec] != nullptr, "a call of an unknown operator spec");
     const LoweredSpec& spec = *graph.specs[op.spec];
+    const bool goes_on = buckets.goes_on(op, spec.moves);
+    if (spec.moves && !goes_on) submit_bucket();
     if (spec.moves) prepare_move(run, static_cast<uint32_t>(i), transfer++, spec);
     if (!spec.uses_feed) continue;
     DTORCH_CHECK(op.num_scalars >= 1, "from_host without the number of its host data");
     prepare_feed(run, calls.scalars_of(op)[0].bits, static_cast<uint32_t>(i), spec);
   }
+  submit_bucket();
 }
 
 void NodeWork::prepare_replay(PieceRun& run) {
@@ -175,9 +197,11 @@ void NodeWork::prepare_replay(PieceRun& run) {
   for (auto at = std::lower_bound(prepared.begin(), prepared.end(), replay.first_call, before);
        at != prepared.end() && at->call < replay.end_call; ++at) {
     const uint32_t op_index = at->call - replay.first_call;
+    if (at->spec->moves && !at->goes_on) submit_bucket();
     if (at->spec->moves) prepare_move(run, op_index, transfer++, *at->spec);
     if (at->spec->uses_feed) prepare_feed(run, plan.first_scalar_of(at->call, replay), op_index, *at->spec);
   }
+  submit_bucket();
 }
 
 void NodeWork::prepare_feed(PieceRun& run, uint64_t number, uint32_t op_index, const LoweredSpec& spec) {
@@ -220,13 +244,24 @@ void NodeWork::prepare_move(PieceRun& run, uint32_t op_index, uint64_t number, c
       move.sources = &task->sources();
       move.providers.store(static_cast<int64_t>(spec.move_sources().size()), std::memory_order_relaxed);
     }
-    // Submitted before the sources exist, so that receives are posted early and all nodes start moves in one order.
-    node_->comm.submit(IntrusivePtr<CommTask>(task.get()));
+    bucket_.push_back({IntrusivePtr<CommTask>(task.get()), spec.plan, number});
   };
   if (spec.plan)
     begin(make_intrusive<OperandTransfer>(spec.plan, number, op_index, std::move(arrivals), &run));
   else
     begin(make_intrusive<OperandExchange>(spec.exchange, number, op_index, std::move(arrivals), &run));
+}
+
+// Before the sources exist, so that receives are posted early and all nodes start moves in one order.
+void NodeWork::submit_bucket() {
+  if (bucket_.size() > 1) {
+    const auto has_plan = [](const Bucket::Member& member) { return member.plan != nullptr; };
+    DTORCH_CHECK(std::ranges::all_of(bucket_, has_plan), "an exchange of rows isn't put together with others");
+    node_->comm.submit(IntrusivePtr<CommTask>(new Bucket(std::move(bucket_))));
+  } else if (!bucket_.empty()) {
+    node_->comm.submit(std::move(bucket_.front().transfer));
+  }
+  bucket_.clear();
 }
 
 void NodeWork::run_on_streams(const std::function<void(KernelStream& stream, size_t local_index)>& errand) {

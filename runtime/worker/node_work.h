@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/comm/bucket.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/worker/kernel_stream.h"
 
@@ -52,10 +53,12 @@ class NodeWork {
   static std::vector<int64_t> devices_of(NodeContext& node);
   GraphState& graph_of(GraphId id);
   void start(std::unique_ptr<PieceRun> run, GraphState& graph);
+  void check_streams(const LogicalGraph& calls) const;  // throws DecodeError
   void add_specs(std::vector<OperatorSpec> new_specs, GraphState& graph);
   void prepare_calls(PieceRun& run, const GraphState& graph);
   void prepare_replay(PieceRun& run);
   void prepare_feed(PieceRun& run, uint64_t number, uint32_t op_index, const LoweredSpec& spec);
+  void submit_bucket();
   void prepare_move(PieceRun& run, uint32_t op_index, uint64_t number, const LoweredSpec& spec);
 
   const std::shared_ptr<NodeContext> node_;
@@ -65,6 +68,7 @@ class NodeWork {
   std::unordered_map<GraphId, GraphState> graphs_;
   std::vector<size_t> free_numbers_;  // of closed Graphs
   std::unordered_map<uint64_t, HostData> feeds_;
+  std::vector<Bucket::Member> bucket_;  // transfers that are prepared and not submitted
   std::vector<std::unique_ptr<KernelStream>> streams_;  // they look at `graphs_`
 };
 

@@ -89,6 +89,7 @@ OperandTransfer::OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t 
 
 OperandTransfer::~OperandTransfer() {
   sources_.drop_values();  // of a transfer that never began
+  arrivals_.clear();
   run_->finish_part();
 }
 
@@ -122,6 +123,7 @@ OperandExchange::OperandExchange(std::shared_ptr<const RowExchangePlan> plan, ui
 
 OperandExchange::~OperandExchange() {
   sources_.drop_values();  // as above
+  arrivals_.clear();
   run_->finish_part();
 }
 

@@ -141,7 +141,9 @@ struct PieceRun {
   std::deque<Move> moves;                     // by op_index
   std::deque<FeedUse> feeds;                  // by op_index
   std::shared_ptr<const void> retired;        // what streams look at of a Graph that this piece closes
-  std::atomic<int64_t> parts{0};              // streams, transfers and the Sub-Controller itself
+  // Of a replay, by local index: the scalars of the template's calls, where compute streams need them later; else none.
+  std::vector<std::vector<Scalar>> scalars_of_device;
+  std::atomic<int64_t> parts{0};  // streams, transfers and the Sub-Controller itself
 
   // By a stream whose device is a source of `move`, once.
   static void provide(Move& move, int64_t device, MoveSources::Source source) {

@@ -32,6 +32,12 @@ void KernelStream::replay(PieceRun& run, Table& table) {
     table.slot_of_name.resize(body.num_names());
   }
   take_scalars(device, replay);
+  const Scalar* scalars = device.scalars.data();
+  if (!run.scalars_of_device.empty()) {
+    // Other threads read them while the next replay comes.
+    run.scalars_of_device[local_index_] = device.scalars;
+    scalars = run.scalars_of_device[local_index_].data();
+  }
   size_t next_operand = 0;
   for (OperandId name : body.externals(replay.first_call, replay.end_call)) {
     const OperandId slot = replay.operands[next_operand++];
@@ -44,7 +50,7 @@ void KernelStream::replay(PieceRun& run, Table& table) {
                       std::span(body.calls().operators).subspan(replay.first_call, replay.end_call - replay.first_call),
                   .specs = device.specs.data() + replay.first_call,
                   .specs_by_call = true,
-                  .scalars = device.scalars.data(),
+                  .scalars = scalars,
                   .fused = table.fused,
                   .plans = device.plans.data() + replay.first_call});
   if (!replay.ends) return;

@@ -1,9 +1,12 @@
 #include "runtime/worker/template_plan.h"
 
+#include "runtime/graph/transfer_buckets.h"
+
 namespace dtorch {
 
 TemplatePlan::TemplatePlan(std::shared_ptr<const TemplateBody> of,
-                           const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices)
+                           const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices,
+                           size_t num_streams)
     : body(std::move(of)) {
   const LogicalGraph& calls = body->calls();
   for (size_t d = 0; d < num_devices; ++d) {
@@ -11,6 +14,7 @@ TemplatePlan::TemplatePlan(std::shared_ptr<const TemplateBody> of,
     devices.back().specs.reserve(calls.operators.size());
     devices.back().plans.resize(calls.operators.size());
   }
+  BucketWalk buckets;
   for (uint32_t i = 0; i < calls.operators.size(); ++i) {
     const Operator& op = calls.operators[i];
     const LoweredSpec* spec = nullptr;
@@ -20,9 +24,11 @@ TemplatePlan::TemplatePlan(std::shared_ptr<const TemplateBody> of,
       spec = graph_specs[op.spec].get();
       if (spec->uses_feed && op.num_scalars == 0)
         throw DecodeError("call " + std::to_string(i) + " of a template takes host data without their number");
-      if (spec->moves || spec->uses_feed) prepared.push_back({i, spec});
     }
-    for (size_t d = 0; d < num_devices; ++d) devices[d].specs.push_back(spec ? &spec->devices[d] : nullptr);
+    const bool goes_on = buckets.goes_on(op, spec != nullptr && spec->moves);
+    if (spec != nullptr && (spec->moves || spec->uses_feed)) prepared.push_back({i, spec, goes_on});
+    for (size_t d = 0; d < num_devices; ++d)
+      devices[d].specs.push_back(spec ? &spec->devices[d * num_streams] : nullptr);
   }
 }
 

@@ -1,6 +1,6 @@
 // A template lowered to the devices of one node: its calls resolved to what each stream does, and where its transfers
 // and host data are. Made by the Sub-Controller's thread when the definition arrives; a device's part is used by its
-// stream alone.
+// KernelStream alone.
 #pragma once
 #include <deque>
 #include <memory>
@@ -17,9 +17,10 @@ struct TemplatePlan {
   struct Prepared {
     uint32_t call = 0;
     const LoweredSpec* spec = nullptr;
+    bool goes_on = false;  // a transfer of the bucket that the one before it belongs to
   };
   struct Device {
-    std::vector<const LocalSpec*> specs;     // by call; null: a release
+    std::vector<const LocalSpec*> specs;     // by call: of the first compute stream; null: a release
     std::vector<FusedPlans::PlanPtr> plans;  // by call: of the run that begins with it, once it has been run
     std::vector<Scalar> scalars;             // as of the last instance
     VaryingScalars varying;
@@ -36,7 +37,8 @@ struct TemplatePlan {
 
   // specs: of the Graph, by id. Throws DecodeError when a call has none.
   TemplatePlan(std::shared_ptr<const TemplateBody> of,
-               const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices);
+               const std::vector<std::unique_ptr<const LoweredSpec>>& graph_specs, size_t num_devices,
+               size_t num_streams);
 };
 
 // One Replay on this node; read by all its streams.

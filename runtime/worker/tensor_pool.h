@@ -1,5 +1,5 @@
-// TensorPool: small tensors of one device that died and wait to be results again, so that a call with a prepared kernel
-// allocates nothing. What waits isn't counted as in use; it is at most kMaxBytes a device.
+// TensorPool: small tensors of one compute stream that died and wait to be results again, so that a call with a
+// prepared kernel allocates nothing. What waits isn't counted as in use; it is at most kMaxBytes a stream.
 #pragma once
 #include <cstdint>
 #include <deque>

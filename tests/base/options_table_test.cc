@@ -73,6 +73,8 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
                                         "cuda",
                                         "--threads-per-device",
                                         "3",
+                                        "--compute-streams",
+                                        "2",
                                         "--trace",
                                         "t.json",
                                         "--metrics-port",
@@ -107,6 +109,7 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
   EXPECT_EQ(options.nodes, 4);
   EXPECT_EQ(options.device, "cuda");
   EXPECT_EQ(options.threads_per_device, 3);
+  EXPECT_EQ(options.compute_streams, 2);
   EXPECT_EQ(options.trace, "t.json");
   EXPECT_EQ(options.metrics_port, 9090);
   EXPECT_EQ(options.metrics_address, "0.0.0.0");
@@ -135,6 +138,7 @@ TEST_F(OptionsTest, DefaultsOfTheTableAreTheDefaultsOfTheStruct) {
   EXPECT_EQ(options.nodes, defaults.nodes);
   EXPECT_EQ(options.device, defaults.device);
   EXPECT_EQ(options.threads_per_device, defaults.threads_per_device);
+  EXPECT_EQ(options.compute_streams, defaults.compute_streams);
   EXPECT_EQ(options.metrics_port, -1);
   EXPECT_EQ(options.metrics_address, "127.0.0.1");
   EXPECT_EQ(options.explain, defaults.explain);
@@ -162,7 +166,7 @@ TEST_F(OptionsTest, TimesAreSecondsOrDaysHoursMinutesAndSeconds) {
 
 TEST_F(OptionsTest, PassesAreAllNoneOrNamed) {
   const Words all(std::begin(kPassNames), std::end(kPassNames));
-  EXPECT_EQ(parse({}).passes, parse({"--passes=-redundant_redistributes"}).passes);
+  EXPECT_EQ(parse({}).passes, parse({"--passes=-redundant_redistributes,-bucketing"}).passes);
   EXPECT_EQ(parse({"--passes", "all"}).passes, all);
   EXPECT_EQ(parse({"--passes=none"}).passes, Words{});
   EXPECT_EQ(parse({"--passes=liveness,dead_operators"}).passes, (Words{"liveness", "dead_operators"}));

@@ -1,6 +1,7 @@
 // Passes, each on a small piece and through the executor.
 #include <gtest/gtest.h>
 
+#include "runtime/graph/compute_streams.h"
 #include "tests/controller/fake_cluster.h"
 #include "tests/controller/pieces.h"
 
@@ -86,6 +87,9 @@ TEST(PrintPass, ShowsOperandsLayoutsAndLinesAndChangesNothing) {
       intern_meta({kTestElements}, kFloat32, Layout::replicated(init_device_mesh("cpu", {2})))->str();
   EXPECT_EQ(graph_text(graph, pieces.table, binding),
             "  %2 = test_add(%0!, %1): " + meta + "   user.cc:1\n  release %7\n");
+  set_stream(graph.operators[0], 3);
+  EXPECT_EQ(graph_text(graph, pieces.table, binding, true),
+            "  %2 = test_add(%0!, %1): " + meta + ", stream 3   user.cc:1\n  release %7\n");
   const std::string before = pieces.str(graph);
   make_print_pass("after the passes", binding)->run(graph, {pieces.table});
   EXPECT_EQ(pieces.str(graph), before);

@@ -48,7 +48,8 @@ class Pieces {
     add(graph, "release", {from}, {to});
     graph.operators.back().spec = add_spec("test_scale", {meta(from_shape)}, {meta(to_shape)});
   }
-  // "add(0, 1!) -> 2; release(3)": ! marks a last use, & an operator that is fused with the next.
+  // "add(0, 1!) -> 2; release(3)": ! marks a last use, & an operator that is fused with the next,
+  // + one that is in a bucket with it.
   std::string str(const LogicalGraph& graph) const {
     std::string text;
     for (const Operator& op : graph.operators) {
@@ -62,6 +63,7 @@ class Pieces {
       for (OperandId slot : graph.outputs(op)) text += " -> " + std::to_string(slot);
       for (const Scalar& scalar : graph.scalars_of(op)) text += " #" + std::to_string(scalar.bits);
       if (is_fused_with_next(op)) text += " &";
+      if (is_sent_with_next(op)) text += " +";
     }
     return text;
   }

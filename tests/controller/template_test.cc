@@ -18,12 +18,16 @@ namespace {
 class Stretches {
  public:
   Stretches() {
-    const TensorMeta* meta = intern_meta({kTestElements}, kFloat32, Layout::replicated(init_device_mesh("cpu", {2})));
-    for (const char* name : {"test_make", "test_add", "test_effect"}) {
+    const DeviceMesh mesh = init_device_mesh("cpu", {2});
+    const TensorMeta* meta = intern_meta({kTestElements}, kFloat32, Layout::replicated(mesh));
+    for (const char* name : {"test_make", "test_add", "test_effect", "test_move"}) {
       auto spec = std::make_unique<OperatorSpec>();
       spec->id = static_cast<uint32_t>(specs_.size());
       spec->op = test_operator(name).index;
       spec->outputs = {meta};
+      // A reduction.
+      if (name == std::string("test_move"))
+        spec->inputs = {intern_meta({kTestElements}, kFloat32, Layout(mesh, {Partial()}, 1))};
       table.find_or_add(*spec, false);
       specs_.push_back(std::move(spec));
     }
@@ -44,7 +48,9 @@ class Stretches {
     return *this;
   }
   NamedStretch named(size_t first = 0) { return RecordNamer().name(log, first); }
-  TemplatePtr made() { return make_template(named(), table, make_passes(plain_options().passes)); }
+  TemplatePtr made() {
+    return make_template(named(), table, make_passes({"dead_operators", "early_reductions", "liveness"}));
+  }
 
   SpecTable table;
   RecordStretch log;
@@ -232,6 +238,8 @@ void add_random_records(Stretches& s, std::mt19937& random, std::vector<OperandI
     }
     if (below(8) == 0) {
       s.add("test_make", {}, {out}, pending);
+    } else if (below(4) == 0) {
+      s.add("test_move", {a}, {out}, pending);
     } else {
       s.add("test_add", {a, b}, {out}, pending);
     }

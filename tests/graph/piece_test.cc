@@ -131,7 +131,7 @@ TEST(PieceWire, RefusesCallsThatDoNotFitTheirSpec) {
   piece.graph_part.operators[1].spec = 2;
   EXPECT_REFUSED(piece, "call 1 doesn't have the operands of its spec");
   piece = sample_piece();
-  piece.graph_part.operators[2].flags = 1;
+  piece.graph_part.operators[2].flags = 0x20;
   EXPECT_REFUSED(piece, "call 2 has unknown flags");
   piece = sample_piece();
   piece.graph_part.operators.back().flags = kFusedWithNext;

@@ -24,7 +24,7 @@ TEST(Wire, HelloKeepsEveryField) {
 }
 
 TEST(Wire, ConfigKeepsEveryField) {
-  const Config sent{5, {0, 1, 1}, {0, 0, 1}, 2, false, false, 6, 0.25};
+  const Config sent{5, {0, 1, 1}, {0, 0, 1}, 2, false, false, 6, 0.25, 8, {}, 3};
   const Config received = decode_config(encode(sent));
   EXPECT_EQ(received.epoch, sent.epoch);
   EXPECT_EQ(received.node_of_device, sent.node_of_device);
@@ -33,6 +33,7 @@ TEST(Wire, ConfigKeepsEveryField) {
   EXPECT_EQ(received.check_metadata, sent.check_metadata);
   EXPECT_EQ(received.ordered_reductions, sent.ordered_reductions);
   EXPECT_EQ(received.threads_per_device, sent.threads_per_device);
+  EXPECT_EQ(received.compute_streams, sent.compute_streams);
   EXPECT_EQ(received.deadline_s, sent.deadline_s);
 }
 
@@ -222,6 +223,8 @@ TEST(Wire, RefusesFieldsThatCanNotBe) {
   refused([](Config& c) { c.live_nodes = {0, 2}; });
   refused([](Config& c) { c.live_nodes = {1, 0}; });
   refused([](Config& c) { c.threads_per_device = 0; });
+  refused([](Config& c) { c.compute_streams = 0; });
+  refused([](Config& c) { c.compute_streams = 17; });
   refused([](Config& c) { c.deadline_s = -1; });
   refused([](Config& c) { c.deadline_s = std::numeric_limits<double>::quiet_NaN(); });
   EXPECT_THROW(decode_hello(encode(Hello{-1, "", 0, "", 0, 0})), DecodeError);

@@ -21,6 +21,7 @@ Runs random programs (calls, redistributions, several meshes, gradients) on mesh
   --only N    only program number N of the seed; prints it
   --json      print one JSON object
   --each-pass in a job for every choice of passes: none, all, all but one; every job must give the bits of the first
+  --compute-streams N  in a job with one compute stream a device, and one with N, which must give the same bits
 )";
 
 struct Arguments {
@@ -28,6 +29,7 @@ struct Arguments {
   std::optional<uint64_t> only;
   GenerateOptions generate;
   bool json = false, each_pass = false, help = false;
+  std::string compute_streams;
 };
 
 Arguments parse(int argc, char** argv) {
@@ -48,6 +50,8 @@ Arguments parse(int argc, char** argv) {
       arguments.json = true;
     } else if (word == "--each-pass") {
       arguments.each_pass = true;
+    } else if (word == "--compute-streams") {
+      arguments.compute_streams = std::to_string(number());
     } else if (word == "--help") {
       arguments.help = true;
     } else {
@@ -111,7 +115,7 @@ int run(const Arguments& arguments, Values* other_job = nullptr) {
     if (other_job != nullptr && !keeps && result.problem.empty()) {
       const std::string differs = difference(other_job->at(number), result.values);
       if (differs.empty()) continue;
-      std::cerr << "wrong: program " << number << ": with other passes " << differs << "\n";
+      std::cerr << "wrong: program " << number << ": in another job " << differs << "\n";
       ++wrong;
       continue;
     }
@@ -137,13 +141,13 @@ std::vector<std::string> choices_of_passes() {
   return choices;
 }
 
-int run_each_pass(const Arguments& arguments) {
+// In a job for each of the variable's values; all must give the bits of the first.
+int run_jobs(const Arguments& arguments, const char* variable, const std::vector<std::string>& choices) {
   Values first;
   int code = 0;
-  set_check_prepared(true);
-  for (const std::string& passes : choices_of_passes()) {
-    if (!arguments.json) std::printf("passes %s: ", passes.c_str());
-    if (setenv("DTORCH_PASSES", passes.c_str(), 1) != 0) throw UserError("DTORCH_PASSES can't be set");
+  for (const std::string& choice : choices) {
+    if (!arguments.json) std::printf("%s=%s: ", variable, choice.c_str());
+    if (setenv(variable, choice.c_str(), 1) != 0) throw UserError(std::string(variable) + " can't be set");
     code |= run_in_job(2, 4, [&](Client&) { return run(arguments, &first); });
   }
   return code;
@@ -161,7 +165,9 @@ int main(int argc, char** argv) {
       return 0;
     }
     dtorch::set_check_prepared(true);
-    if (arguments.each_pass) return run_each_pass(arguments);
+    if (arguments.each_pass) return run_jobs(arguments, "DTORCH_PASSES", choices_of_passes());
+    if (!arguments.compute_streams.empty())
+      return run_jobs(arguments, "DTORCH_COMPUTE_STREAMS", {"1", arguments.compute_streams});
     return run_in_job(2, 4, [&](dtorch::Client&) { return run(arguments); });
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';

@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "ops/def/moves_data.h"
+#include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
+#include "runtime/graph/transfer_buckets.h"
 
 namespace dtorch::testing_worker {
 
@@ -34,7 +36,18 @@ PieceWriter& PieceWriter::call(const OperatorDef* op, std::vector<std::pair<Oper
 
 PieceWriter& PieceWriter::fuse(size_t num_calls) {
   std::vector<Operator>& calls = piece_.graph_part.operators;
-  for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags = kFusedWithNext;
+  for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags |= kFusedWithNext;
+  return *this;
+}
+
+PieceWriter& PieceWriter::together(size_t num_calls) {
+  std::vector<Operator>& calls = piece_.graph_part.operators;
+  for (size_t i = calls.size() - num_calls; i + 1 < calls.size(); ++i) calls[i].flags |= kSentWithNext;
+  return *this;
+}
+
+PieceWriter& PieceWriter::on(uint16_t stream) {
+  set_stream(piece_.graph_part.operators.back(), stream);
   return *this;
 }
 
@@ -82,7 +95,7 @@ Piece PieceWriter::take() {
   return piece;
 }
 
-Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out)
+Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out, int32_t compute_streams)
     : fabric_(*std::max_element(node_of_device.begin(), node_of_device.end()) + 1),
       tree_(fabric_.num_nodes(), fan_out) {
   ops();
@@ -90,6 +103,7 @@ Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out)
   config.node_of_device = node_of_device;
   config.num_nodes = fabric_.num_nodes();
   config.fan_out = fan_out;
+  config.compute_streams = compute_streams;
   std::vector<int32_t> used(static_cast<size_t>(config.num_nodes));
   for (int32_t node : node_of_device) config.slot_of_device.push_back(used[static_cast<size_t>(node)]++);
   for (int32_t number = 0; number < config.num_nodes; ++number) {

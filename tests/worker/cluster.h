@@ -76,6 +76,10 @@ class PieceWriter {
     add(kAliasSpec, {from}, {to}, {});
     return *this;
   }
+  // The last call runs on this compute stream.
+  PieceWriter& on(uint16_t stream);
+  // The transfers among the last calls are one bucket; the first and the last are of it.
+  PieceWriter& together(size_t num_calls);
   // The last calls are one run.
   PieceWriter& fuse(size_t num_calls);
   PieceWriter& closes() {
@@ -109,7 +113,7 @@ inline OperandId last(OperandId id) { return id | kLastUse; }
 class Cluster {
  public:
   // Devices in slots in order of their number. Sends Config. Messages for all go down a tree of this width.
-  explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8);
+  explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8, int32_t compute_streams = 1);
   ~Cluster();  // ends with code 1 when it still runs
   ControlEndpoint& controller() { return fabric_.control(kController); }
   // To every node, or to one. Returns the piece's sequence number.
@@ -131,6 +135,8 @@ class Cluster {
   const std::vector<ErrorReport>& errors() const { return errors_; }
   const Ack& last_ack(int32_t node) { return acks_[node].back(); }
   bool acknowledged(int32_t node, Sequence sequence);
+  // Of its data plane, so far.
+  int64_t messages_sent(size_t node) { return nodes_[node]->comm->transport()->messages_sent(); }
   // Sends Shutdown, waits for every Goodbye and thread; returns the nodes' return codes.
   std::vector<int> end(int exit_code);
 

@@ -4,7 +4,7 @@
 
 namespace dtorch {
 
-PassList make_passes(const std::vector<std::string>& names) {
+PassList make_passes(const std::vector<std::string>& names, int32_t num_streams, GraphId graph) {
   PassList passes;
   const auto add = [&](std::unique_ptr<Pass> pass) {
     if (std::find(names.begin(), names.end(), pass->name()) != names.end()) passes.push_back(std::move(pass));
@@ -12,8 +12,11 @@ PassList make_passes(const std::vector<std::string>& names) {
   add(make_repeated_operators_pass());
   add(make_redundant_redistributes_pass());
   add(make_dead_operators_pass());
+  add(make_early_reductions_pass());
   add(make_liveness_pass());
   add(make_fusion_pass());
+  add(make_bucketing_pass());
+  if (num_streams > 1) passes.push_back(make_compute_streams_pass(num_streams, graph));
   return passes;
 }
 

@@ -5,22 +5,31 @@
 #include "ops/def/operator_def.h"
 #include "runtime/base/log.h"
 #include "runtime/controller/passes/pass.h"
+#include "runtime/graph/compute_streams.h"
 
 namespace dtorch {
 namespace {
 
 class PrintPass final : public Pass {
  public:
-  PrintPass(const char* when, const DeviceBinding& binding) : when_(when), binding_(binding) {}
+  PrintPass(const char* when, const DeviceBinding& binding, bool of_result)
+      : when_(when), binding_(binding), of_result_(of_result) {}
   const char* name() const override { return "print"; }
   void run(LogicalGraph& graph, const PassContext& context) override {
-    if (graph.empty()) return;
-    log_info("subgraph {}:\n{}", when_, graph_text(graph, context.specs, binding_));
+    if (!of_result_) print(graph, context);
+  }
+  void finish(LogicalGraph& graph, const PassContext& context) override {
+    if (of_result_) print(graph, context);
   }
 
  private:
+  void print(const LogicalGraph& graph, const PassContext& context) const {
+    if (graph.empty()) return;
+    log_info("subgraph {}:\n{}", when_, graph_text(graph, context.specs, binding_, of_result_));
+  }
   const char* const when_;
   const DeviceBinding& binding_;
+  const bool of_result_;
 };
 
 std::string operands_text(std::span<const OperandId> operands) {
@@ -43,7 +52,8 @@ std::string operator_text(const OperatorSpec& spec, const SpecInfo& info, const 
 
 }  // namespace
 
-std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding) {
+std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const DeviceBinding& binding,
+                       bool with_streams) {
   std::string text;
   bool in_run = false;
   for (size_t i = 0; i < graph.operators.size(); ++i) {
@@ -64,13 +74,19 @@ std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const 
     }
     const SpecInfo& info = specs.at(op.spec);
     text += "  " + outputs + (outputs.empty() ? "" : " = ") + info.op_name + "(" + operands_text(graph.inputs(op)) +
-            ")" + operator_text(*info.spec, info, binding) + "   " + graph.source_lines[i].str() + "\n";
+            ")" + operator_text(*info.spec, info, binding) +
+            (!with_streams || stream_of(op) == 0 ? "" : ", stream " + std::to_string(stream_of(op))) + "   " +
+            graph.source_lines[i].str() + "\n";
   }
   return text;
 }
 
 std::unique_ptr<Pass> make_print_pass(const char* when, const DeviceBinding& binding) {
-  return std::make_unique<PrintPass>(when, binding);
+  return std::make_unique<PrintPass>(when, binding, false);
+}
+
+std::unique_ptr<Pass> make_print_result_pass(const char* when, const DeviceBinding& binding) {
+  return std::make_unique<PrintPass>(when, binding, true);
 }
 
 }  // namespace dtorch
