@@ -75,7 +75,7 @@ def run(program, case):
 
 def executor(profile):
     loop = r"EagerGraphExecutor::take_records\("
-    return profile.edge(loop, r"EagerGraphExecutor::(take_record|send_piece)\(")
+    return profile.edge(loop, r"EagerGraphExecutor::(take_record|take_matching|send_piece)\(")
 
 
 def walk(profile):
