@@ -1,6 +1,7 @@
 // The whole pipeline against a bare LibTorch C++ loop in the same process: y = y + b, dependent operators, the last
 // value read and compared. Interleaved pairs, median of the ratios. Under mpirun -np 2 / 3 the names end in .np2 / .np3
-// (the same bare loop is the baseline). Also the latency of add + item, and bytes and messages an operator. One JSON
+// (the same bare loop is the baseline). Also the latency of add + item, at once and
+// after idling, and bytes and messages an operator. One JSON
 // object a line.
 #include <ATen/ops/add.h>
 #include <ATen/ops/matmul.h>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -123,6 +125,21 @@ void bench_read() {
   print("latency.read", median(us), "us");
 }
 
+// The first read after five seconds in which nothing happens: threads sleep by then.
+void bench_read_after_idling() {
+  constexpr int kReads = 3;
+  Tensor b = ones({1}), y = zeros({1});
+  std::vector<double> us;
+  for (int i = 0; i < kReads; ++i) {
+    std::this_thread::sleep_for(std::chrono::seconds(5));
+    us.push_back(1e6 * seconds([&] {
+                   y = y + b;
+                   (void)y.item<float>();
+                 }));
+  }
+  print("latency.read.idle", *std::ranges::max_element(us), "us");
+}
+
 void bench_volume(Client& client) {
   constexpr int kCount = 20000;
   Tensor b = ones({1}), y = zeros({1});
@@ -150,6 +167,7 @@ int main(int argc, char** argv) {
     bench_generic("dispatch.generic_1", 100000);
     bench_matmul("dispatch.matmul_16", 16, 100000);
     bench_read();
+    bench_read_after_idling();
     bench_volume(client);
   });
 }

@@ -2,7 +2,10 @@
 // it with PyTorch:
 //   bench_train --devices 2 --serve WEIGHTS [--zero]
 // writes the weights it starts from, says "ready", and for every line N on standard input trains N steps and answers
-// with seconds, seconds of all its threads on a core, and the last loss. --zero: ZeRO stage 3.
+// with seconds, seconds of all its threads on a core, and the last loss. --zero: ZeRO stage 3. For memory_vs_torch.py
+//   bench_train --devices 1 --peak
+// prints the largest number of bytes in tensors that a device has held, from the model's creation on, over three steps.
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -86,19 +89,29 @@ void serve(Trainer& trainer, const std::string& weights) {
   }
 }
 
+void print_peak(Client& client, Trainer& trainer) {
+  trainer.steps(3);
+  const std::vector<int64_t> peaks = client.stats().peak_bytes_per_node;
+  std::cout
+      << nlohmann::json{{"name", "memory.peak_bytes"}, {"value", std::ranges::max(peaks)}, {"unit", "bytes"}}.dump()
+      << std::endl;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string weights;
-  bool zero = false;
+  bool zero = false, peak = false;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--serve" && i + 1 < argc) weights = argv[i + 1];
     zero |= std::string(argv[i]) == "--zero";
+    peak |= std::string(argv[i]) == "--peak";
   }
   return dtorch::run(argc, argv, [&](Client& client) {
     client.manual_seed(1);
     Trainer trainer(client, zero);
     if (!weights.empty()) return serve(trainer, weights);
+    if (peak) return print_peak(client, trainer);
     trainer.steps(2);
     const double seconds = trainer.steps(5).seconds;
     std::cout << nlohmann::json{{"name", "train.tokens_per_s"},

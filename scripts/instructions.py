@@ -74,8 +74,11 @@ def run(program, case):
 
 
 def executor(profile):
+    """Whether a piece is sent when it is full or when the client pauses depends on time, so both count."""
     loop = r"EagerGraphExecutor::take_records\("
-    return profile.edge(loop, r"EagerGraphExecutor::(take_record|send_piece)\(")
+    pause = r"EagerGraphExecutor::wait_for_records\("
+    return (profile.edge(loop, r"EagerGraphExecutor::(take_record|take_matching|send_piece)\(") +
+            profile.edge(pause, r"EagerGraphExecutor::send_(piece|replay)\("))
 
 
 def walk(profile):
@@ -90,16 +93,16 @@ def measure(build):
     yield "instructions.client_per_op", repeated.total(r"record_without_tape\(") / calls
     yield "instructions.client_per_op.tape", repeated.total(r"record_with_tape\(") / calls
     yield "instructions.controller_per_op", executor(repeated) / all_calls
-    arithmetic = repeated.edge(r"ElementwiseKernel::run\(", r"add_loop")
+    arithmetic = repeated.edge(r"ElementwiseKernel::run_(on|loop)\(", r"add_loop|memory_loop")
     yield "instructions.worker_per_op", (walk(repeated) - arithmetic) / all_calls
-    yield "instructions.libtorch_per_op", arithmetic / all_calls
+    yield "instructions.arithmetic_per_op", arithmetic / all_calls
     fused = run(program, "fused")
-    loops = fused.edge(r"ElementwiseKernel::run(_on)?\(", r"add_loop")
+    loops = fused.edge(r"ElementwiseKernel::run_(on|loop)\(", r"add_loop|memory_loop")
     yield "instructions.worker_per_op.fused", (walk(fused) - loops) / (FUSED_ROUNDS * CALLS_PER_CASE)
     first = run(program, "first_seen")
     yield "instructions.controller_first_seen", executor(first) / FIRST_SEEN_CALLS
     yield "instructions.client_first_seen", first.total(r"record_first_seen\(") / FIRST_SEEN_CALLS
-    yield "instructions.worker_first_seen", first.total(r"SubController::State::take_piece\(") / FIRST_SEEN_CALLS
+    yield "instructions.worker_first_seen", first.total(r"NodeWork::take_piece\(") / FIRST_SEEN_CALLS
 
 
 def main():

@@ -11,6 +11,8 @@
 
 namespace dtorch {
 
+class ElementwisePrepared;
+
 // Of operators with one output. Gives, bit for bit, what the operator's kernel gives.
 class PreparedKernel {
  public:
@@ -20,6 +22,8 @@ class PreparedKernel {
   // the operator's kernel has to do it.
   virtual bool run(std::span<const NativeTensor* const> inputs, const NativeTensor& output,
                    std::span<const Scalar> scalars) = 0;
+  // Itself, when run_on() on contiguous operands is all that run() does; else null.
+  virtual ElementwisePrepared* on_memory() { return nullptr; }
   // Bit i: the output may be input i itself.
   uint32_t may_overwrite() const { return may_overwrite_; }
 

@@ -2,6 +2,7 @@
 // Partial is Partial (sum and avg); Partial(avg, max, min) with a Replicate operand or a number stays so. Gradients: g,
 // and g or -g, summed over broadcast dims.
 #include "ops/math/kernels.h"
+#include "ops/math/memory_loop.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
 #include <ATen/ops/add_cpu_dispatch.h>
@@ -94,7 +95,7 @@ constinit OperatorDef add_op = {
     .infer = infer_binary,
     .rule = add_rule<false>,
     .kernel = DTORCH_KERNEL(binary_kernel<AddOp>),
-    .prepare = DTORCH_KERNEL(prepare_binary<add_loop>),
+    .prepare = DTORCH_KERNEL(prepare_small_binary<add_loop, Sum>),
     .gradient = add_gradient,
     .samples = add_samples,
     .linear_in = "all",
@@ -109,7 +110,7 @@ constinit OperatorDef sub_op = {
     .infer = sub_infer,
     .rule = add_rule<true>,
     .kernel = DTORCH_KERNEL(binary_kernel<SubOp>),
-    .prepare = DTORCH_KERNEL(prepare_binary<sub_loop>),
+    .prepare = DTORCH_KERNEL(prepare_small_binary<sub_loop, Difference>),
     .gradient = sub_gradient,
     .samples = sub_samples,
     .linear_in = "all",

@@ -2,6 +2,7 @@
 // gradient. Layouts: same on every dim; a product is linear in each factor, a quotient in the first operand, so that
 // Partial (sum, avg) passes. Gradients: g b and g a; g / b and -g (a / b) / b.
 #include "ops/math/kernels.h"
+#include "ops/math/memory_loop.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
 #include <ATen/ops/div_cpu_dispatch.h>
@@ -91,7 +92,7 @@ constinit OperatorDef mul_op = {
     .infer = infer_binary,
     .rule = elementwise_rule_of<Linear::kInEach>,
     .kernel = DTORCH_KERNEL(binary_kernel<MulOp>),
-    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::mul_stub>>),
+    .prepare = DTORCH_KERNEL(prepare_small_binary<loop_of<at::native::mul_stub>, Product>),
     .gradient = mul_gradient,
     .samples = mul_samples,
     .linear_in = "each",
@@ -105,7 +106,7 @@ constinit OperatorDef mul_number_op = {
     .infer = infer_binary,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<MulOp>),
-    .prepare = DTORCH_KERNEL(prepare_binary<loop_of<at::native::mul_stub>>),
+    .prepare = DTORCH_KERNEL(prepare_small_binary<loop_of<at::native::mul_stub>, Product>),
     .gradient = number_gradient<mul_number_op>,
     .samples = mul_number_samples,
     .linear_in = "a",
@@ -120,7 +121,7 @@ constinit OperatorDef div_op = {
     .infer = div_infer,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<DivOp>),
-    .prepare = DTORCH_KERNEL(prepare_floating_binary<loop_of<at::native::div_true_stub>>),
+    .prepare = DTORCH_KERNEL(prepare_small_floating_binary<loop_of<at::native::div_true_stub>, Quotient>),
     .gradient = div_gradient,
     .samples = div_samples,
     .linear_in = "a",
@@ -134,7 +135,7 @@ constinit OperatorDef div_number_op = {
     .infer = div_infer,
     .rule = elementwise_rule_of<Linear::kInFirst>,
     .kernel = DTORCH_KERNEL(binary_kernel<DivOp>),
-    .prepare = DTORCH_KERNEL(prepare_floating_binary<loop_of<at::native::div_true_stub>>),
+    .prepare = DTORCH_KERNEL(prepare_small_floating_binary<loop_of<at::native::div_true_stub>, Quotient>),
     .gradient = number_gradient<div_number_op>,
     .samples = div_number_samples,
     .linear_in = "a",

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "dtorch/kernel.h"
@@ -11,6 +12,10 @@
 
 namespace dtorch::math {
 namespace {
+
+constexpr size_t kMaxInputs = 4;
+// Beyond that LibTorch's loop costs no more than one on memory.
+constexpr int64_t kMaxMemoryLoopBytes = 16 << 10;
 
 // A contiguous tensor that has sizes and no memory.
 at::Tensor tensor_without_memory(const Shape& sizes, DType dtype) {
@@ -24,11 +29,11 @@ at::Tensor tensor_without_memory(const Shape& sizes, DType dtype) {
 }
 
 // The first element of a tensor, without LibTorch's checks: it has memory of its own, which isn't copy-on-write.
-inline void* first_element(const NativeTensor& tensor) {
+inline std::byte* first_element(const NativeTensor& tensor) {
   const auto* impl = static_cast<const c10::TensorImpl*>(tensor.impl());
   auto* data = static_cast<char*>(impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   const int64_t offset = impl->storage_offset();
-  return offset == 0 ? data : data + static_cast<size_t>(offset) * impl->itemsize();
+  return reinterpret_cast<std::byte*>(offset == 0 ? data : data + static_cast<size_t>(offset) * impl->itemsize());
 }
 
 inline bool is_contiguous(const NativeTensor& tensor) {
@@ -88,7 +93,9 @@ std::unique_ptr<PreparedKernel> prepare_operands(const LocalOperator& local, Loo
 
 ElementwiseKernel::ElementwiseKernel(const LocalOperator& local, Loop loop, IteratorKind kind,
                                      const std::vector<int>& operands, DType number_dtype, int64_t number_kind)
-    : loop_(loop), number_is_floating_(number_kind == kFloating) {
+    : loop_(loop), order_(operands), number_is_floating_(number_kind == kFloating) {
+  DTORCH_CHECK(local.spec->inputs.size() <= kMaxInputs, "an elementwise operator with too many inputs");
+  num_elements_ = static_cast<size_t>(local.output_boxes[0].size.num_elements());
   const Shape& output_shape = local.output_boxes[0].size;
   const DType output_dtype = local.spec->outputs[0]->dtype;
   operands_.push_back(tensor_without_memory(output_shape, output_dtype));
@@ -141,24 +148,48 @@ ElementwiseKernel::ElementwiseKernel(const LocalOperator& local, Loop loop, Iter
 
 bool ElementwiseKernel::run(std::span<const NativeTensor* const> inputs, const NativeTensor& output,
                             std::span<const Scalar> scalars) {
-  void** const* pointer = pointers_.data();
-  **pointer = first_element(output);
-  for (const NativeTensor* input : inputs) {
-    if (!is_contiguous(*input)) return false;
-    **++pointer = first_element(*input);
+  std::array<std::byte*, kMaxInputs> first;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_contiguous(*inputs[i])) return false;
+    first[i] = first_element(*inputs[i]);
   }
   set_scalars(scalars);
-  loop_(iterator_);
-  // A loop that takes operands out would use others' the next time.
-  DTORCH_CHECK(iterator_.ntensors() == static_cast<int>(operands_.size()), "a loop has changed its iterator");
+  run_on(first_element(output), {first.data(), inputs.size()});
   return true;
 }
 
 void ElementwiseKernel::run_on(std::byte* output, std::span<std::byte* const> inputs) {
+  if (memory_loop_ == nullptr) return run_loop(output, inputs);
+  memory_loop_(output, operand(0, inputs), operand(1, inputs), num_elements_);
+}
+
+void ElementwiseKernel::run_loop(std::byte* output, std::span<std::byte* const> inputs) {
   void** const* pointer = pointers_.data();
   **pointer = output;
   for (std::byte* input : inputs) **++pointer = input;
   loop_(iterator_);
+  // A loop that takes operands out would use others' the next time.
+  DTORCH_CHECK(iterator_.ntensors() == static_cast<int>(operands_.size()), "a loop has changed its iterator");
+}
+
+std::unique_ptr<PreparedKernel> with_memory_loop(std::unique_ptr<PreparedKernel> kernel, const LocalOperator& local,
+                                                 FindMemoryLoop find) {
+  if (kernel == nullptr) return kernel;
+  auto& elementwise = static_cast<ElementwiseKernel&>(*kernel);
+  const Shape& output = local.output_boxes[0].size;
+  const DType dtype = local.spec->outputs[0]->dtype;
+  if (elementwise.order().size() != 2 || output.num_elements() * size_of(dtype) > kMaxMemoryLoopBytes) return kernel;
+  std::array<bool, 2> is_single;
+  for (size_t i = 0; i < 2; ++i) {
+    const int input = elementwise.order()[i];
+    const Shape size =
+        input == ElementwiseKernel::kNumber ? Shape() : local.input_boxes[static_cast<size_t>(input)].size;
+    is_single[i] = input == ElementwiseKernel::kNumber || (size != output && size.num_elements() == 1);
+    if (!is_single[i] && size != output) return kernel;
+  }
+  if (is_single[0] && is_single[1]) return kernel;
+  elementwise.set_memory_loop(find(dtype, is_single[0], is_single[1]));
+  return kernel;
 }
 
 std::unique_ptr<PreparedKernel> prepare_inputs(const LocalOperator& local, Loop loop, IteratorKind kind,

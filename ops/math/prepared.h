@@ -25,6 +25,9 @@ void loop_of(at::TensorIterator& iterator) {
   kStub(at::kCPU, iterator);
 }
 
+// The same on memory, of two operands, without an iterator (memory_loop.h). count: elements, at least 1.
+using MemoryLoop = void (*)(std::byte* output, const std::byte* first, const std::byte* second, size_t count);
+
 // What the iterator of an operator is like.
 enum class IteratorKind : uint8_t {
   kSame,        // output and inputs of one dtype
@@ -49,9 +52,22 @@ class ElementwiseKernel final : public ElementwisePrepared {
     write_number_(number_, scalars[0], number_is_floating_);
   }
   void run_on(std::byte* output, std::span<std::byte* const> inputs) override;
+  ElementwisePrepared* on_memory() override { return this; }
+  // In place of the loop; for two operands, each with the output's elements or one.
+  void set_memory_loop(MemoryLoop loop) { memory_loop_ = loop; }
+  // The loop's operands as the constructor got them.
+  const std::vector<int>& order() const { return order_; }
 
  private:
+  void run_loop(std::byte* output, std::span<std::byte* const> inputs);
+  const std::byte* operand(size_t i, std::span<std::byte* const> inputs) const {
+    return order_[i] == kNumber ? number_ : inputs[static_cast<size_t>(order_[i])];
+  }
+
   const Loop loop_;
+  MemoryLoop memory_loop_ = nullptr;
+  size_t num_elements_ = 0;  // of the output
+  std::vector<int> order_;
   void (*write_number_)(std::byte* cell, const Scalar& scalar, bool is_floating) = nullptr;
   bool number_is_floating_ = false;
   alignas(16) std::byte number_[16] = {};
@@ -72,6 +88,12 @@ std::unique_ptr<PreparedKernel> prepare_inputs(const LocalOperator& local, Loop 
 // The inputs, or the input and a number (BinaryAttrs).
 std::unique_ptr<PreparedKernel> prepare_with_number(const LocalOperator& local, Loop loop, IteratorKind kind,
                                                     bool floating_only);
+
+// What prepare_with_number() made for a call, with one of the loops that `find` knows when the call is small; null:
+// none.
+using FindMemoryLoop = MemoryLoop (*)(DType dtype, bool first_is_single, bool second_is_single);
+std::unique_ptr<PreparedKernel> with_memory_loop(std::unique_ptr<PreparedKernel> kernel, const LocalOperator& local,
+                                                 FindMemoryLoop find);
 
 // Of inputs that all have the output's dtype, which is floating.
 template <Loop kLoop>

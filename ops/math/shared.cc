@@ -5,6 +5,7 @@
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
+#include "runtime/client/record_usual.h"
 
 namespace dtorch::math {
 namespace {
@@ -142,8 +143,10 @@ Tensor combine(const char* op, const Tensor& x, const Tensor& result, const Wher
   return result.redistribute(result.layout().with_placements(placements, result.ndim()), where);
 }
 
+static const FixedAttributes without_number{BinaryAttrs{}};
+
 Tensor record_binary(const OperatorDef& op, const Tensor& a, const Tensor& b, const Where& where) {
-  return record(op, BinaryAttrs{}, {&a, &b}, where);
+  return record_two(op, without_number, a, b, where);
 }
 
 Tensor record_with_number(const OperatorDef& op, const Tensor& a, const Number& b, bool reversed, const Where& where) {

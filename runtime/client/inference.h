@@ -63,9 +63,11 @@ class UsualKey {
   void set_input(size_t i, const TensorMeta* meta) { words_[3 + i] = reinterpret_cast<uint64_t>(meta); }
   // attributes: at most AttributeWords::kMaxBytes.
   void set_call(const OperatorDef& op, std::string_view attributes, ConversionPolicy policy) {
-    const AttributeWords encoded(attributes);
+    set_call(op, AttributeWords(attributes), attributes.size(), policy);
+  }
+  void set_call(const OperatorDef& op, const AttributeWords& encoded, size_t num_bytes, ConversionPolicy policy) {
     // An address has 48 bits at most.
-    words_[0] = reinterpret_cast<uint64_t>(&op) << 16 | attributes.size() << 8 | static_cast<uint64_t>(policy);
+    words_[0] = reinterpret_cast<uint64_t>(&op) << 16 | num_bytes << 8 | static_cast<uint64_t>(policy);
     words_[1] = encoded.low;
     words_[2] = encoded.high;
   }

@@ -9,6 +9,7 @@
 #include "runtime/client/graph_core.h"
 #include "runtime/client/lineage.h"
 #include "runtime/client/named_operator.h"
+#include "runtime/client/record_usual.h"
 #include "runtime/client/redistribute_call.h"
 #include "runtime/client/thread_state.h"
 
@@ -123,13 +124,13 @@ class UsualCall {
   [[gnu::always_inline]] explicit UsualCall(const RecordCall& call) {
     switch (call.inputs.size()) {
       case 1:
-        if (!take_inputs<1>(call)) return;
+        if (!take_inputs<1>(call.inputs)) return;
         break;
       case 2:
-        if (!take_inputs<2>(call)) return;
+        if (!take_inputs<2>(call.inputs)) return;
         break;
       default:
-        if (!take_inputs<UsualKey::kMaxInputs>(call)) return;
+        if (!take_inputs<UsualKey::kMaxInputs>(call.inputs)) return;
     }
     key_.set_call(call.op, call.attributes, conversion_policy(*graph_));
     is_complete_ = true;
@@ -137,41 +138,43 @@ class UsualCall {
   const UsualKey& key() const { return key_; }
   bool is_complete() const { return is_complete_; }
 
-  bool record(const RecordCall& call, Tensor& output, const SourceLine& line, const Where& where) {
+  // The call's value, appended to the stream; null, and nothing has happened: it wasn't seen yet.
+  [[gnu::always_inline]] IntrusivePtr<Value> append(const SourceLine& line, const Where& where) {
     graph_->check_usable();
-    const Inference* inference = graph_->cache().find(key_);
-    if (!inference) return false;
-    const OperatorSpec& spec = *inference->spec;
+    inference_ = graph_->cache().find(key_);
+    if (!inference_) return {};
+    const OperatorSpec& spec = *inference_->spec;
     const OperandId slot = graph_->take_slot();
     operands_[num_inputs_] = slot;
     const bool is_observed = thread_state.observer != nullptr;  // append() tells it
     if (is_observed || !graph_->append_small(&spec, operands_, num_inputs_, 1, line)) {
       graph_->append(&spec, {operands_.data(), num_inputs_}, {&slot, 1}, {}, {}, line);
     }
-    output = Tensor(make_intrusive<Value>(IntrusivePtr<GraphCore>(graph_), slot, spec.outputs[0],
-                                          Origin{&spec, line, thread_state.has_source ? 0 : where.column()}),
-                    {});
+    return make_intrusive<Value>(IntrusivePtr<GraphCore>(graph_), slot, spec.outputs[0],
+                                 Origin{&spec, line, thread_state.has_source ? 0 : where.column()});
+  }
+  // What else there is to do with a call that was appended.
+  void finish(const RecordCall& call, Tensor& output, const SourceLine& line, const Where& where) const {
     if (graph_->client().explain.load(std::memory_order_relaxed)) {
       note_call(call.inputs, {&output, 1}, output.value()->origin());
     }
     if (needs_gradient_ && thread_state.grad_enabled && call.op.gradient) {
-      append_to_tape(call, *inference, *graph_, {&output, 1}, line);
+      append_to_tape(call, *inference_, *graph_, {&output, 1}, line);
     }
     if (graph_->client().check_replicas.load(std::memory_order_relaxed)) {
       check_replicas(call.op, {&output, 1}, line, where);
     }
-    return true;
   }
 
  private:
   // False: one is undefined, or they are of several Graphs.
-  template <size_t kNumInputs>
-  [[gnu::always_inline]] bool take_inputs(const RecordCall& call) {
+  template <size_t kNumInputs, class Inputs>
+  [[gnu::always_inline]] bool take_inputs(const Inputs& inputs) {
     std::array<const Value*, kNumInputs> values;
     for (size_t i = 0; i < kNumInputs; ++i) {
-      values[i] = call.inputs[i]->value().get();
+      values[i] = inputs[i]->value().get();
       if (!values[i]) return false;
-      needs_gradient_ |= call.inputs[i]->requires_grad();
+      needs_gradient_ |= inputs[i]->requires_grad();
     }
     graph_ = &values[0]->graph();
     for (size_t i = 0; i < kNumInputs; ++i) {
@@ -187,6 +190,7 @@ class UsualCall {
   size_t num_inputs_ = 0;
   bool needs_gradient_ = false;
   bool is_complete_ = false;
+  const Inference* inference_ = nullptr;
   std::array<OperandId, kInlineOperands> operands_{};
   UsualKey key_;
 };
@@ -224,7 +228,12 @@ class UsualCall {
                                   const Where& where) {
   if (UsualCall::fits(call, outputs.size())) {
     UsualCall usual(call);
-    if (usual.is_complete() && usual.record(call, outputs[0], line, where)) return;
+    if (usual.is_complete()) {
+      if (IntrusivePtr<Value> value = usual.append(line, where)) {
+        outputs[0] = Tensor(std::move(value), {});
+        return usual.finish(call, outputs[0], line, where);
+      }
+    }
   }
   IntrusivePtr<RecordPayload> payload(call.payload);
   if (payload && payload->ref_count() > 1) payload->drop_ref();
@@ -239,7 +248,64 @@ class UsualCall {
   record_one(call, outputs, line, where);
 }
 
+[[gnu::noinline]] void append_two(GraphCore& graph, const OperatorSpec& spec, OperandId a, OperandId b,
+                                  OperandId output, const SourceLine& line) {
+  graph.append(&spec, std::array{a, b}, {&output, 1}, {}, {}, line);
+}
+
+// What else there is to do with a call that was appended.
+[[gnu::noinline]] void finish_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
+                                  const Tensor& b, const Inference& inference, Tensor& output, const Where& where) {
+  const std::array inputs{&a, &b};
+  const RecordCall call{op, attributes.bytes(), inputs};
+  const Value& value = *output.value();
+  const SourceLine line = value.origin().where;
+  GraphCore& graph = value.graph();
+  if (graph.client().explain.load(std::memory_order_relaxed)) note_call(inputs, {&output, 1}, value.origin());
+  if (thread_state.grad_enabled && op.gradient && any_needs_gradient(inputs))
+    append_to_tape(call, inference, graph, {&output, 1}, line);
+  if (graph.client().check_replicas.load(std::memory_order_relaxed)) check_replicas(op, {&output, 1}, line, where);
+}
+
+[[gnu::noinline]] Tensor record_two_in_full(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
+                                            const Tensor& b, const Where& where) {
+  Tensor output;
+  record_call({op, attributes.bytes(), std::array{&a, &b}}, {&output, 1}, where);
+  return output;
+}
+
 }  // namespace
+
+// Everything in one function, so that nothing but the key lies in memory on the way. (flatten: with what it calls.)
+[[gnu::flatten]] Tensor record_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
+                                   const Tensor& b, const Where& where) {
+  const Value *const x = a.value().get(), *const y = b.value().get();
+  if (!x || !y || &x->graph() != &y->graph() || thread_span_log != nullptr) [[unlikely]]
+    return record_two_in_full(op, attributes, a, b, where);
+  GraphCore& graph = x->graph();
+  graph.check_usable();
+  UsualKey key;
+  key.set_input(0, x->meta());
+  key.set_input(1, y->meta());
+  key.set_call(op, attributes.words(), attributes.num_bytes(), conversion_policy(graph));
+  const Inference* const inference = graph.cache().find(key);
+  if (!inference || thread_state.observer != nullptr) [[unlikely]]
+    return record_two_in_full(op, attributes, a, b, where);
+  const OperatorSpec& spec = *inference->spec;
+  const SourceLine line = source_line(where);
+  const OperandId slot = graph.take_slot();
+  if (!graph.append_small(&spec, {x->slot(), y->slot(), slot}, 2, 1, line)) [[unlikely]]
+    append_two(graph, spec, x->slot(), y->slot(), slot, line);
+  Tensor output(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slot, spec.outputs[0],
+                                      Origin{&spec, line, thread_state.has_source ? 0 : where.column()}),
+                {});
+  const ClientShared& client = graph.client();
+  const bool needs_gradient = a.requires_grad() || b.requires_grad();
+  if (client.explain.load(std::memory_order_relaxed) || client.check_replicas.load(std::memory_order_relaxed) ||
+      (needs_gradient && thread_state.grad_enabled))
+    finish_two(op, attributes, a, b, *inference, output, where);
+  return output;
+}
 
 void record_call(const RecordCall& call, std::span<Tensor> outputs, const Where& where) {
   const SourceLine line = source_line(where);

@@ -50,6 +50,7 @@ class EagerGraphExecutor {
  private:
   void loop(SpanLog* spans);
   void take_records();
+  bool take_matching();
   void take_record();
   void take_any_record(const RecordShape& shape);
   void take_payload(RecordPayload& payload);

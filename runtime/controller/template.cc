@@ -165,6 +165,31 @@ std::vector<uint32_t> renumber(LogicalGraph& graph, const NamedStretch& stretch,
   return names;
 }
 
+std::vector<RecordCell> cells_of(const NamedStretch& stretch) {
+  std::vector<RecordCell> cells;
+  cells.reserve(stretch.named.size());
+  for (const RecordStretch::Record& record : stretch.named.records) {
+    const RecordShape& shape = record.shape;
+    RecordCell& cell = cells.emplace_back(RecordCell{});
+    if (shape.has_payload || record_cells(shape.num_operands(), shape.num_scalars) != 1) continue;
+    cell = {.kind = RecordKind::kOperator,
+            .num_scalars = 0,
+            .num_inputs = shape.num_inputs,
+            .num_outputs = shape.num_outputs,
+            .num_releases = shape.num_releases,
+            .line = shape.line,
+            .num_cells = 1,
+            .file = shape.file,
+            .spec = shape.spec,
+            .payload = nullptr,
+            .operands = {}};
+    std::ranges::fill(cell.operands, static_cast<uint32_t>(stretch.name_limit()));
+    const auto first = stretch.named.operands.begin() + record.first_operand;
+    std::copy_n(first, shape.num_operands(), cell.operands);
+  }
+  return cells;
+}
+
 std::vector<Template::Sums> sums_of(const LogicalGraph& graph, const SpecTable& specs) {
   std::vector<Template::Sums> before(1);
   before.reserve(graph.operators.size() + 1);
@@ -221,6 +246,7 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   result->source_lines = std::move(graph.source_lines);
   graph.source_lines.clear();
   result->body = std::make_shared<const TemplateBody>(std::move(graph), num_live_ins);
+  result->cells = cells_of(stretch);
   result->records = std::move(stretch);
   return result;
 }

@@ -15,6 +15,9 @@ namespace dtorch {
 struct Template {
   // --- doesn't change
   NamedStretch records;
+  // By record: the cell that it comes in, with names for operands and records.name_limit() where there is none; empty
+  // (num_cells is 0) when it doesn't come in one cell.
+  std::vector<RecordCell> cells;
   std::shared_ptr<const TemplateBody> body;
   std::vector<SourceLine> source_lines;  // by call
   std::vector<uint32_t> record_names;    // by the body's name: the records' name

@@ -19,6 +19,9 @@ class TemplateInstance {
 
   // Takes in the next record when it is the template's next; else changes nothing.
   bool match(const RecordShape& shape, const RecordReader& record);
+  // The same for as many records as lie in the ring, at most `most` and each in one cell, as they lie there; consumes
+  // them. Their number; 0: the next one has to be read.
+  uint32_t match_cells(SpscRing<Cell>& ring, size_t most);
   // Goes on as another template with the same records so far. Only before anything was sent.
   void switch_to(TemplatePtr other);
   uint32_t num_matched() const { return matched_; }
@@ -43,20 +46,24 @@ class TemplateInstance {
  private:
   static constexpr OperandId kNoSlot = 0xFFFFFFFFu;
   void make_room();
-  bool match_new_operands(const RecordShape& shape, const uint32_t* names, const OperandId* slots);
+  template <class Counts>
+  bool match_new_operands(const Counts& counts, const uint32_t* names, const OperandId* slots);
   bool use_first(uint32_t name, OperandId slot);
+  void note_births();
   void forget_live_ins(uint32_t from);
   OperandId slot_of_body(OperandId name) const { return slots_[template_->record_names[name]]; }
   ReplayDraft draft(uint32_t end) const;
 
   TemplatePtr template_;
-  uint32_t matched_ = 0;                       // records
-  uint32_t sent_ = 0;                          // calls
-  uint32_t sendable_ = 0;                      // calls
-  uint32_t next_live_in_ = 0, next_born_ = 0;  // names
-  std::vector<OperandId> slots_;               // by the records' name; kNoSlot: none yet
-  SlotMap names_;                              // by slot: the name that had it last
-  std::vector<Scalar> scalars_;                // of the matched records
+  uint32_t matched_ = 0;          // records
+  uint32_t sent_ = 0;             // calls
+  uint32_t sendable_ = 0;         // calls
+  uint32_t next_live_in_ = 0;     // a name
+  std::vector<OperandId> slots_;  // by the records' name; kNoSlot: none yet. 0 at the template's name_limit()
+  // By slot: the name that had it last, as far as the first noted_ records go; live-ins that came later as well.
+  SlotMap names_;
+  uint32_t noted_ = 0;
+  std::vector<Scalar> scalars_;  // of the matched records
 };
 
 }  // namespace dtorch

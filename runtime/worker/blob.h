@@ -48,12 +48,15 @@ struct Blob {
   NativeTensor value;
   // Where the value may go when it dies; null: to the allocator.
   TensorPool::Kind* kind = nullptr;
+  // The value's first element, when it is known to be contiguous; null: nobody has looked.
+  std::byte* data = nullptr;
   PoisonPtr poison;
   IntrusivePtr<Arrival> pending;
   bool is_empty() const { return !value && !poison && !pending; }
   void reset() {
     if (value) value.reset();
     kind = nullptr;
+    data = nullptr;
     if (poison) poison.reset();
     if (pending) pending.reset();
   }

@@ -108,8 +108,8 @@ bool KernelStream::take_fused_inputs(const Call& first, const FusedCalls& fused)
       reader.go_to(first.op_index + input.call);
       settle(blob, reader, input.position);
     }
-    if (!blob.value || !blob.value.is_contiguous()) return false;
-    fused_inputs_.push_back(blob.value.data());
+    if (!blob.data && !find_data(blob)) return false;
+    fused_inputs_.push_back(blob.data);
   }
   return true;
 }
@@ -124,6 +124,7 @@ void KernelStream::take_fused_outputs(const Call& first, const FusedCalls& fused
       Blob& blob = first.blob(ids[fused.inputs[i].operand]);
       if (!fused.inputs[i].dies || !blob.value || !blob.value.is_reusable()) continue;
       output = {std::move(blob.value), blob.kind, &blob};
+      blob.data = nullptr;
       break;
     }
     if (!output.value) {
@@ -176,6 +177,7 @@ void KernelStream::finish_fused(const Call& first, const FusedCalls& fused, cons
     if (!result.is_empty()) drop(result);
     result.value = std::move(output.value);
     result.kind = output.kind;
+    result.data = fused_results_[k];
   }
   fused_outputs_.clear();
 }

@@ -168,7 +168,8 @@ void KernelStream::run_calls(Call& call) {
       share_values(call);
     } else {
       call.spec = call.spec_of(call.op_index);
-      observed ? execute_observed(call) : execute_call(call);
+      const bool is_done = call.spec->on_memory && !observed && run_on_memory(call);
+      if (!is_done) observed ? execute_observed(call) : execute_call(call);
     }
     ++call.op_index;
   }

@@ -113,6 +113,15 @@ class KernelStream {
   void run_kernel(Call& call);
   // prepared_call.cc. False, and nothing has happened: run_kernel() has to do it.
   bool run_prepared(Call& call);
+  // Of LocalSpec::on_memory: pointers are all that it needs.
+  struct OnMemory;
+  bool run_on_memory(const Call& call);
+  void run_on_new_memory(const Call& call, const OnMemory& inputs, Blob& result);
+  bool run_kernel_on(const Call& call, std::byte* output, const OnMemory& inputs);
+  void drop_dying(const OnMemory& inputs, const Blob* kept);
+  [[gnu::cold]] void fail_prepared(const Call& call, const std::exception_ptr& error);
+  // Of a value that is there: sets `data`. False when it isn't contiguous.
+  static bool find_data(Blob& blob);
   // For prepared_check.h: the results of the operator's kernel, on inputs that stay as they are.
   static std::vector<NativeTensor> kernel_results(const Call& call, std::span<const NativeTensor* const> inputs);
   std::vector<NativeTensor> expected_results(const Call& call) const;

@@ -46,6 +46,7 @@ PoisonPtr KernelStream::take_inputs(Call& call) {
       continue;
     }
     inputs_[i] = std::move(blob.value);
+    blob.data = nullptr;
     if (inputs_[i] || !call.spec->holds_input[i]) continue;
     // The same operand twice: an earlier input took it.
     for (size_t j = 0; j < i && !inputs_[i]; ++j) {

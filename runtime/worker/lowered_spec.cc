@@ -54,8 +54,9 @@ void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, TensorPool
   DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
   if (!may_be_prepared(local)) return;
   local.prepared = backend.prepare(*lowered.def, local.local);
-  if (local.prepared)
-    local.output_kind = &pool.kind_of(local.local.output_boxes[0].size, lowered.spec.outputs[0]->dtype);
+  if (!local.prepared) return;
+  local.on_memory = local.prepared->on_memory();
+  local.output_kind = &pool.kind_of(local.local.output_boxes[0].size, lowered.spec.outputs[0]->dtype);
 }
 
 void lower_transfer(const LoweredSpec& lowered, const RedistributePlan& plan, const NodeContext& node,

@@ -28,6 +28,7 @@ struct LocalSpec {
   KernelFn kernel = nullptr;
   // kKernel: runs in place of `kernel` where the operands allow it; null: never. Used by one stream alone.
   std::unique_ptr<PreparedKernel> prepared;
+  ElementwisePrepared* on_memory = nullptr;        // `prepared`, when a call may run on bare memory
   TensorPool::Kind* output_kind = nullptr;         // of `prepared`
   std::vector<bool> holds_input;                   // the device is in the input's mesh
   uint32_t ragged_inputs = 0, ragged_outputs = 0;  // as of the OperatorDef

@@ -1,6 +1,8 @@
 // The way of a call through a prepared kernel: set pointers, run. Everything else about a call is in kernel_stream.cc.
 #include <array>
+#include <bit>
 #include <cstring>
+#include <utility>
 
 #include "runtime/worker/kernel_stream_call.h"
 #include "runtime/worker/native/native_metadata.h"
@@ -57,6 +59,7 @@ bool KernelStream::run_prepared(Call& call) {
       if (!kernel.run(operands, overwritten->value, call.scalars())) return false;
       output = std::move(overwritten->value);
       kind = overwritten->kind;
+      overwritten->data = nullptr;
     } else {
       output = pool_.take(*kind);
       if (!kernel.run(operands, output, call.scalars())) {
@@ -90,6 +93,101 @@ bool KernelStream::run_prepared(Call& call) {
   result.value = std::move(output);
   result.kind = kind;
   return true;
+}
+
+bool KernelStream::find_data(Blob& blob) {
+  if (!blob.value || !blob.value.is_contiguous()) return false;
+  blob.data = blob.value.data();
+  return blob.data != nullptr;
+}
+
+struct KernelStream::OnMemory {
+  std::array<Blob*, LocalSpec::kMaxPreparedInputs> blobs;
+  std::array<std::byte*, LocalSpec::kMaxPreparedInputs> data;
+  uint32_t dying = 0;  // bit i: input i
+};
+
+// A result that is written through a pointer keeps the shape and dtype that its memory was taken for, so these aren't
+// looked at again.
+bool KernelStream::run_on_memory(const Call& call) {
+  const OperandId* id = call.list.graph.operands.data() + call.op->first_operand;
+  Blob* const blobs = call.list.blobs;
+  const size_t num_inputs = call.op->num_inputs;
+  OnMemory inputs;
+  uint32_t bit = 1;
+  for (size_t i = 0; i < num_inputs; ++i, ++id, bit <<= 1) {
+    Blob& blob = blobs[*id & kMaxOperand];
+    if (!blob.data && !find_data(blob)) return false;
+    inputs.blobs[i] = &blob;
+    inputs.data[i] = blob.data;
+    if ((*id & kLastUse) != 0) inputs.dying |= bit;
+  }
+  if (aborting() || check_prepared()) return false;
+  ElementwisePrepared& kernel = *call.spec->on_memory;
+  for (uint32_t may = kernel.may_overwrite() & inputs.dying; may != 0; may &= may - 1) {
+    const auto i = static_cast<size_t>(std::countr_zero(may));
+    Blob& source = *inputs.blobs[i];
+    if (!source.value.is_sole_owner()) continue;
+    if (!run_kernel_on(call, inputs.data[i], inputs)) return true;
+    inputs.dying &= ~(may & -may);
+    if (inputs.dying != 0) drop_dying(inputs, &source);
+    Blob& result = blobs[*id];
+    if (!result.is_empty()) drop(result);
+    result.value = std::move(source.value);
+    result.kind = source.kind;
+    result.data = source.data;
+    source.kind = nullptr;
+    source.data = nullptr;
+    return true;
+  }
+  run_on_new_memory(call, inputs, blobs[*id]);
+  return true;
+}
+
+[[gnu::noinline]] void KernelStream::run_on_new_memory(const Call& call, const OnMemory& inputs, Blob& result) {
+  TensorPool::Kind& kind = *call.spec->output_kind;
+  NativeTensor output;
+  try {
+    output = pool_.take(kind);
+  } catch (...) {
+    return fail_prepared(call, std::current_exception());
+  }
+  std::byte* const data = output.data();
+  if (!run_kernel_on(call, data, inputs)) return;
+  drop_dying(inputs, nullptr);
+  if (!result.is_empty()) drop(result);
+  result.value = std::move(output);
+  result.kind = &kind;
+  result.data = data;
+}
+
+// False: it has failed, which was seen to.
+[[gnu::always_inline]] inline bool KernelStream::run_kernel_on(const Call& call, std::byte* output,
+                                                               const OnMemory& inputs) {
+  try {
+    ElementwisePrepared& kernel = *call.spec->on_memory;
+    if (call.op->num_scalars != 0) kernel.set_scalars(call.scalars());
+    kernel.run_on(output, {inputs.data.data(), call.op->num_inputs});
+  } catch (...) {
+    fail_prepared(call, std::current_exception());
+    return false;
+  }
+  ++kernels_run_;
+  return true;
+}
+
+// kept: not this one, though it may be an input twice.
+void KernelStream::drop_dying(const OnMemory& inputs, const Blob* kept) {
+  for (uint32_t dying = inputs.dying; dying != 0; dying &= dying - 1) {
+    Blob& blob = *inputs.blobs[static_cast<size_t>(std::countr_zero(dying))];
+    if (&blob != kept) drop(blob);
+  }
+}
+
+void KernelStream::fail_prepared(const Call& call, const std::exception_ptr& error) {
+  const PoisonPtr poison = fail(call, error);
+  release_inputs(call);
+  poison_outputs(call, poison);
 }
 
 std::vector<NativeTensor> KernelStream::kernel_results(const Call& call, std::span<const NativeTensor* const> inputs) {

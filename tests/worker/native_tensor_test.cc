@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "runtime/worker/native/native_memory.h"
 #include "runtime/worker/native/native_metadata.h"
@@ -128,6 +130,30 @@ TEST(NativeMemory, IsChargedToTheThreadsCounterUntilItIsFreed) {
   EXPECT_EQ(other->in_use, 800);
   a.reset();
   EXPECT_EQ(other->in_use, 0);
+  EXPECT_EQ(native_bytes_in_use(), before);
+}
+
+TEST(NativeMemory, ASmallBlockThatWasFreedIsTheThreadsNextOfItsSize) {
+  const int64_t before = native_bytes_in_use();
+  void* const first = allocate_counted(100);
+  std::memset(first, 1, 100);
+  free_counted(first);
+  EXPECT_EQ(native_bytes_in_use(), before);
+  void* const larger = allocate_counted(300);
+  void* const again = allocate_counted(120);  // as many cache lines as the first
+  EXPECT_NE(larger, first);
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_EQ(again, first);
+#endif
+  EXPECT_EQ(counted_size(again), 120);
+  EXPECT_EQ(native_bytes_in_use(), before + 420);
+  std::thread([&] { free_counted(again); }).join();  // that thread's end gives it back
+  EXPECT_EQ(native_bytes_in_use(), before + 300);
+  free_counted(larger);
+  // More than a thread keeps.
+  std::vector<void*> many;
+  for (int i = 0; i < 1000; ++i) many.push_back(allocate_counted(4096));
+  for (void* block : many) free_counted(block);
   EXPECT_EQ(native_bytes_in_use(), before);
 }
 

@@ -3,6 +3,7 @@
 
 #include "ops/def/prepared_kernel.h"
 #include "runtime/worker/native/native_memory.h"
+#include "runtime/worker/native/native_metadata.h"
 #include "runtime/worker/prepared_check.h"
 #include "runtime/worker/tensor_pool.h"
 #include "tests/worker/cluster.h"
@@ -14,23 +15,40 @@ const DeviceMesh one_device = init_device_mesh("cpu", {1});
 
 // What the kernels below were asked, all runs together; set back by each test.
 struct Counts {
-  std::atomic<int> prepared{0}, run{0}, overwritten{0}, kernel{0};
+  std::atomic<int> prepared{0}, run{0}, run_on_memory{0}, overwritten{0}, kernel{0};
   std::atomic<bool> declines{false}, throws{false}, lies{false};
 };
 Counts counts;
 void reset_counts() {
-  counts.prepared = counts.run = counts.overwritten = counts.kernel = 0;
+  counts.prepared = counts.run = counts.run_on_memory = counts.overwritten = counts.kernel = 0;
   counts.declines = counts.throws = counts.lies = false;
 }
 
 int64_t* items(const NativeTensor& tensor) { return reinterpret_cast<int64_t*>(tensor.data()); }
 
 // a + b, where the output may be a.
-class PreparedAdd final : public PreparedKernel {
+class PreparedAdd final : public ElementwisePrepared {
  public:
-  PreparedAdd() { may_overwrite_ = 1; }
+  // on_memory: a stream that has pointers to all operands gives it these.
+  explicit PreparedAdd(const LocalOperator& local, bool on_memory)
+      : num_elements_(local.output_boxes[0].num_elements()), on_memory_(on_memory) {
+    may_overwrite_ = 1;
+  }
+  ElementwisePrepared* on_memory() override { return on_memory_ ? this : nullptr; }
+  void set_scalars(std::span<const Scalar>) override {}
+  void run_on(std::byte* output, std::span<std::byte* const> inputs) override {
+    ++counts.run;
+    ++counts.run_on_memory;
+    if (output == inputs[0]) ++counts.overwritten;
+    if (counts.throws) throw std::runtime_error("prepared boom");
+    const auto at = [](std::byte* memory) { return reinterpret_cast<int64_t*>(memory); };
+    for (int64_t i = 0; i < num_elements_; ++i) at(output)[i] = at(inputs[0])[i] + at(inputs[1])[i];
+  }
   bool run(std::span<const NativeTensor* const> inputs, const NativeTensor& output, std::span<const Scalar>) override {
     if (counts.declines) return false;
+    for (const NativeTensor* input : inputs) {
+      if (!input->is_contiguous()) return false;
+    }
     ++counts.run;
     if (output.impl() == inputs[0]->impl()) ++counts.overwritten;
     if (counts.throws) throw std::runtime_error("prepared boom");
@@ -39,24 +57,29 @@ class PreparedAdd final : public PreparedKernel {
       items(output)[i] = items(*inputs[0])[i] + items(*inputs[1])[i] + extra;
     return true;
   }
+
+ private:
+  const int64_t num_elements_;
+  const bool on_memory_;
 };
 
 void add_kernel(KernelContext& context) {
   ++counts.kernel;
   NativeTensor result = NativeTensor::empty(context.output_box(0).size, kInt64);
-  for (int64_t i = 0; i < result.num_elements(); ++i)
-    items(result)[i] = items(context.input(0))[i] + items(context.input(1))[i];
+  const NativeTensor a = context.input(0).contiguous(), b = context.input(1).contiguous();
+  for (int64_t i = 0; i < result.num_elements(); ++i) items(result)[i] = items(a)[i] + items(b)[i];
   context.output(0) = std::move(result);
 }
 
-const OperatorDef* prepared_add() {
+template <bool kOnMemory>
+const OperatorDef* prepared_add_op() {
   static const OperatorDef* op = [] {
     auto* def = new OperatorDef;  // lives as long as the process, like any operator
-    def->name = "test.prepared_add";
+    def->name = kOnMemory ? "test.add_on_memory" : "test.prepared_add";
     def->kernel = add_kernel;
-    def->prepare = [](const LocalOperator&) -> std::unique_ptr<PreparedKernel> {
+    def->prepare = [](const LocalOperator& local) -> std::unique_ptr<PreparedKernel> {
       ++counts.prepared;
-      return std::make_unique<PreparedAdd>();
+      return std::make_unique<PreparedAdd>(local, kOnMemory);
     };
     OperatorRegistry::global().add(*def);
     return def;
@@ -64,18 +87,39 @@ const OperatorDef* prepared_add() {
   return op;
 }
 
-class PreparedCall : public ::testing::Test {
+// Every second element of a tensor that holds 7, 8, 9, ...
+const OperatorDef* every_second() {
+  static const OperatorDef* op = [] {
+    auto* def = new OperatorDef;
+    def->name = "test.every_second";
+    def->kernel = [](KernelContext& context) {
+      const int64_t size = context.output_box(0).size[0];
+      const NativeTensor all = NativeTensor::empty({2 * size}, kInt64);
+      for (int64_t i = 0; i < 2 * size; ++i) items(all)[i] = 7 + i;
+      context.output(0) = strided_view(all, {size}, {2}, 0);
+    };
+    OperatorRegistry::global().add(*def);
+    return def;
+  }();
+  return op;
+}
+
+// Parameter: whether the kernel runs on bare memory.
+class PreparedCall : public ::testing::TestWithParam<bool> {
  protected:
   PreparedCall() {
-    prepared_add();  // registered before any node starts
+    prepared_add_op<true>();  // registered before any node starts
+    prepared_add_op<false>();
+    every_second();
     reset_counts();
   }
+  static const OperatorDef* prepared_add() { return GetParam() ? prepared_add_op<true>() : prepared_add_op<false>(); }
   ~PreparedCall() override { set_check_prepared(false); }
   std::map<int64_t, int64_t> all(int64_t value) const { return {{0, value}, {1, value}, {2, value}}; }
   const TensorMeta* x_ = meta(one_device, {3}, {Replicate()});
 };
 
-TEST_F(PreparedCall, IsPreparedOnceForASpecAndRunsInPlaceOfTheKernel) {
+TEST_P(PreparedCall, IsPreparedOnceForASpecAndRunsInPlaceOfTheKernel) {
   Cluster cluster({0});
   PieceWriter writer;
   writer.call(ops().fill, {}, {{0, x_}}, {5}).call(ops().fill, {}, {{1, x_}}, {2});
@@ -85,12 +129,13 @@ TEST_F(PreparedCall, IsPreparedOnceForASpecAndRunsInPlaceOfTheKernel) {
   EXPECT_EQ(cluster.read(1, {3}), all(15));
   EXPECT_EQ(counts.prepared, 1);
   EXPECT_EQ(counts.run, 10);
+  EXPECT_EQ(counts.run_on_memory, GetParam() ? 10 : 0);
   EXPECT_EQ(counts.overwritten, 0);
   EXPECT_EQ(counts.kernel, 0);
   EXPECT_EQ(cluster.last_ack(0).kernels_run, 12);
 }
 
-TEST_F(PreparedCall, OverwritesAnInputThatDiesAndNobodyElseHolds) {
+TEST_P(PreparedCall, OverwritesAnInputThatDiesAndNobodyElseHolds) {
   Cluster cluster({0});
   PieceWriter writer;
   writer.call(ops().fill, {}, {{0, x_}}, {5}).call(ops().fill, {}, {{1, x_}}, {2});
@@ -107,18 +152,47 @@ TEST_F(PreparedCall, OverwritesAnInputThatDiesAndNobodyElseHolds) {
   EXPECT_EQ(counts.overwritten, 1);
 }
 
-TEST_F(PreparedCall, TheKernelDoesWhatThePreparedOneDeclines) {
+TEST_P(PreparedCall, TheKernelDoesWhatThePreparedOneDeclines) {
   counts.declines = true;
   Cluster cluster({0});
   PieceWriter writer;
   writer.call(ops().fill, {}, {{0, x_}}, {5});
-  writer.call(prepared_add(), {{0, x_}, {last(0), x_}}, {{1, x_}}).call(ops().read, {{1, x_}}, {}, {1, -1});
+  writer.call(prepared_add_op<false>(), {{0, x_}, {last(0), x_}}, {{1, x_}}).call(ops().read, {{1, x_}}, {}, {1, -1});
   cluster.wait_for(cluster.send(writer));
   EXPECT_EQ(cluster.read(1, {3}), all(10));
   EXPECT_EQ(counts.kernel, 1);
 }
 
-TEST_F(PreparedCall, PoisonPassesThroughAndAFailureIsReportedLikeAnyKernels) {
+TEST_P(PreparedCall, WhatIsNotContiguousIsTheKernels) {
+  Cluster cluster({0});
+  PieceWriter writer;
+  writer.call(every_second(), {}, {{0, x_}}).call(ops().fill, {}, {{1, x_}}, {1});
+  writer.call(prepared_add(), {{1, x_}, {0, x_}}, {{2, x_}});        // 8, 10, 12
+  writer.call(prepared_add(), {{last(0), x_}, {1, x_}}, {{3, x_}});  // the same
+  writer.call(prepared_add(), {{2, x_}, {3, x_}}, {{4, x_}}).call(ops().read, {{4, x_}}, {}, {1, -1});
+  cluster.wait_for(cluster.send(writer));
+  EXPECT_EQ(cluster.read(1, {3}), (std::map<int64_t, int64_t>{{0, 16}, {1, 20}, {2, 24}}));
+  EXPECT_EQ(counts.kernel, 2);
+  EXPECT_EQ(counts.run, 1);
+}
+
+TEST_P(PreparedCall, WhatWasLookedAtOnceAndReplacedIsLookedAtAgain) {
+  Cluster cluster({0});
+  PieceWriter writer;
+  writer.call(ops().fill, {}, {{0, x_}}, {5}).call(prepared_add(), {{0, x_}, {0, x_}}, {{1, x_}});  // 10
+  writer.call(ops().redistribute, {{last(0), x_}}, {{2, x_}});                                      // 5
+  writer.call(ops().fill, {}, {{0, x_}}, {3});
+  writer.call(prepared_add(), {{0, x_}, {1, x_}}, {{3, x_}});        // 13
+  writer.call(prepared_add(), {{last(3), x_}, {2, x_}}, {{0, x_}});  // over 3: 18
+  writer.release({1}).call(every_second(), {}, {{1, x_}});
+  writer.call(prepared_add(), {{0, x_}, {1, x_}}, {{3, x_}}).call(ops().read, {{3, x_}}, {}, {1, -1});
+  cluster.wait_for(cluster.send(writer));
+  EXPECT_EQ(cluster.read(1, {3}), (std::map<int64_t, int64_t>{{0, 25}, {1, 27}, {2, 29}}));
+  EXPECT_EQ(counts.overwritten, 1);
+  EXPECT_EQ(counts.kernel, 1);
+}
+
+TEST_P(PreparedCall, PoisonPassesThroughAndAFailureIsReportedLikeAnyKernels) {
   Cluster cluster({0});
   PieceWriter writer;
   writer.call(ops().fill, {}, {{0, x_}}, {5}).call(ops().fail, {}, {{1, x_}});
@@ -139,7 +213,7 @@ TEST_F(PreparedCall, PoisonPassesThroughAndAFailureIsReportedLikeAnyKernels) {
   EXPECT_EQ(cluster.read(2, {3}), all(2));
 }
 
-TEST_F(PreparedCall, ResultsThatDieAreUsedAgainAndNotCountedAsInUse) {
+TEST_P(PreparedCall, ResultsThatDieAreUsedAgainAndNotCountedAsInUse) {
   Cluster cluster({0});
   PieceWriter writer;
   writer.call(ops().fill, {}, {{0, x_}}, {1});
@@ -153,7 +227,7 @@ TEST_F(PreparedCall, ResultsThatDieAreUsedAgainAndNotCountedAsInUse) {
   EXPECT_EQ(counts.run, 100);
 }
 
-TEST_F(PreparedCall, TheCheckFindsAPreparedKernelThatGivesOtherBytes) {
+TEST_P(PreparedCall, TheCheckFindsAPreparedKernelThatGivesOtherBytes) {
   set_check_prepared(true);
   Cluster cluster({0});
   PieceWriter writer;
@@ -169,6 +243,9 @@ TEST_F(PreparedCall, TheCheckFindsAPreparedKernelThatGivesOtherBytes) {
   ASSERT_EQ(cluster.errors().size(), 1u);
   EXPECT_NE(cluster.errors()[0].message.find("other bytes"), std::string::npos);
 }
+
+INSTANTIATE_TEST_SUITE_P(, PreparedCall, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "OnMemory" : "OnTensors"; });
 
 TEST(TensorPoolTest, KeepsSmallTensorsUpToItsLimitAndGivesThemAgain) {
   MemoryCounter& memory = *new_memory_counter();

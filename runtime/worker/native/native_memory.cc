@@ -29,6 +29,66 @@ Counters& counters() {
 
 thread_local MemoryCounter* thread_counter = nullptr;
 
+// Small blocks that this thread has freed, for its next ones: an aligned allocation costs more than most small kernels.
+// What waits isn't charged to anybody.
+class SmallBlocks {
+ public:
+  // multiples: of kHeaderBytes, without the header. Null when none waits.
+  void* take(size_t multiples) {
+    if (multiples > kMaxMultiples || first_[multiples] == nullptr) return nullptr;
+    Waiting* const taken = first_[multiples];
+    first_[multiples] = taken->next;
+    room_ += bytes_of(multiples);
+    return taken;
+  }
+  // False: it isn't kept.
+  bool keep(void* memory, size_t multiples) {
+    if (multiples > kMaxMultiples || (room_ < bytes_of(multiples) && !make_room(multiples))) return false;
+    first_[multiples] = new (memory) Waiting{first_[multiples]};
+    room_ -= bytes_of(multiples);
+    return true;
+  }
+
+ private:
+  struct Waiting {
+    Waiting* next;
+  };
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kMaxKeptBytes = 0;  // so that the use of freed memory is seen
+#else
+  static constexpr size_t kMaxKeptBytes = size_t{1} << 20;
+#endif
+  static constexpr size_t kMaxMultiples = 64;
+  static size_t bytes_of(size_t multiples) { return (multiples + 1) * kHeaderBytes; }
+  // False when the thread keeps as much as it may, or ends.
+  bool make_room(size_t multiples);
+
+  // (No destructor: every use would ask whether it has been constructed.)
+  Waiting* first_[kMaxMultiples + 1] = {};
+  size_t room_ = 0;        // bytes
+  bool was_made_ = false;  // room, which the thread's end takes back
+};
+constinit thread_local SmallBlocks small_blocks;
+
+bool SmallBlocks::make_room(size_t multiples) {
+  if (was_made_ || kMaxKeptBytes == 0) return false;
+  struct AtThreadEnd {
+    ~AtThreadEnd() {
+      for (size_t of = 0; of <= kMaxMultiples; ++of) {
+        while (void* memory = small_blocks.take(of)) std::free(memory);
+      }
+      small_blocks.room_ = 0;  // what dies later isn't kept
+    }
+  };
+  static thread_local AtThreadEnd at_thread_end;
+  static_cast<void>(at_thread_end);
+  was_made_ = true;
+  room_ = kMaxKeptBytes;
+  return bytes_of(multiples) <= room_;
+}
+
+size_t multiples_of_header(size_t bytes) { return (bytes + kHeaderBytes - 1) / kHeaderBytes; }
+
 BlockHeader* header_of(const void* block) {
   return reinterpret_cast<BlockHeader*>(const_cast<std::byte*>(static_cast<const std::byte*>(block)) - kHeaderBytes);
 }
@@ -46,8 +106,9 @@ MemoryCounter& memory_counter() { return thread_counter ? *thread_counter : coun
 
 void* allocate_counted(size_t bytes) {
   if (bytes > kMaxBlockBytes) return nullptr;
-  size_t padded = (bytes + kHeaderBytes - 1) / kHeaderBytes * kHeaderBytes;
-  void* memory = std::aligned_alloc(kHeaderBytes, padded + kHeaderBytes);
+  const size_t multiples = multiples_of_header(bytes);
+  void* memory = small_blocks.take(multiples);
+  if (!memory) memory = std::aligned_alloc(kHeaderBytes, (multiples + 1) * kHeaderBytes);
   if (!memory) return nullptr;
   MemoryCounter& counter = memory_counter();
   new (memory) BlockHeader{static_cast<int64_t>(bytes), &counter};
@@ -59,7 +120,7 @@ void free_counted(void* block) {
   if (!block) return;
   BlockHeader* header = header_of(block);
   header->counter->remove(header->bytes);
-  std::free(header);
+  if (!small_blocks.keep(header, multiples_of_header(static_cast<size_t>(header->bytes)))) std::free(header);
 }
 
 int64_t counted_size(const void* block) { return header_of(block)->bytes; }
