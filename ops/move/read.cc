@@ -23,7 +23,6 @@ constinit OperatorDef read_op = {
     .lowering = Lowering::kRead,
     .placement_class = PlacementClass::kAnyLayout,
     .saved_inputs = 0,
-    .ends_subgraph = true,
 };
 
 std::vector<OperatorDef*> move_operators() { return {&redistribute_op, &exchange_rows_op, &read_op, &replica_hash_op}; }

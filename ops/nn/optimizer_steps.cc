@@ -281,7 +281,7 @@ constinit OperatorDef adamw_step_op = {
     .infer = adamw_infer,
     .kernel = DTORCH_KERNEL(adamw_kernel),
     .placement_class = PlacementClass::kAnyLayout,
-    .ends_subgraph = true};
+    .is_step = true};
 constinit OperatorDef sgd_step_op = {
     .name = "sgd_step",
     .signature = "sgd_step(params, grads, buffers, lr, constants) -> (params, buffers)",
@@ -289,7 +289,7 @@ constinit OperatorDef sgd_step_op = {
     .infer = sgd_infer,
     .kernel = DTORCH_KERNEL(sgd_kernel),
     .placement_class = PlacementClass::kAnyLayout,
-    .ends_subgraph = true};
+    .is_step = true};
 constinit OperatorDef sum_of_squares_op = {.name = "sum_of_squares",
                                            .signature = "sum_of_squares(tensors) -> Tensor",
                                            .infer = squares_infer,

@@ -25,7 +25,6 @@ TensorFuture record_read(const Tensor& tensor, const Box& region, int64_t device
   record_call({.op = op, .attributes = {}, .inputs = {&input, 1}, .scalars = scalars, .payload = payload.get()}, {},
               where);
   if (!thread_state.checks_replicas) graph.count_read();  // explain() goes back to the program's own reads
-  if (!op.ends_subgraph) graph.flush();
   return future;
 }
 

@@ -47,7 +47,7 @@ CallEffects LiveValues::note(GraphId id, const LogicalGraph& calls, const SpecTa
     }
     const SpecInfo& info = specs.at(op.spec);
     for (size_t i = 0; i < outputs.size(); ++i) set(graph, outputs[i], output_of(info, i));
-    if (info.ends_subgraph && !info.is_read) ++result.steps;
+    if (info.is_step) ++result.steps;
     const Effect effect = effect_of(info, op);
     if (effect == Effect::kOfSession) result.sessions.push_back(calls.scalars_of(op)[0].bits);
     if (effect == Effect::kOwn) result.has_effects = true;
@@ -74,7 +74,7 @@ void LiveValues::define(GraphId id, const Template& added, const SpecTable& spec
     }
     if (!op.is_call()) continue;
     const SpecInfo& info = specs.at(op.spec);
-    if (info.ends_subgraph && !info.is_read) made.steps.push_back(i);
+    if (info.is_step) made.steps.push_back(i);
     const Effect effect = effect_of(info, op);
     if (effect == Effect::kOfSession) made.of_sessions.push_back(i);
     if (effect == Effect::kOwn) made.effects.push_back(i);

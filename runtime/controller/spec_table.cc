@@ -58,7 +58,7 @@ SpecInfo& SpecTable::add(const OperatorSpec& spec, bool has_feed) {
   info.op_name = def.called();
   for (const TensorMeta* meta : spec.outputs) info.output_bytes += meta->num_bytes();
   info.is_read = def.lowering == Lowering::kRead;
-  info.ends_subgraph = def.ends_subgraph || info.is_read;
+  info.is_step = def.is_step;
   info.redistributes = def.lowering == Lowering::kTransfer;
   info.moves_data = moves_data(spec, OperatorRegistry::global());
   info.has_effect = def.klass == OperatorClass::kEffect;

@@ -127,7 +127,7 @@ bool KernelStream::run_on_memory(const Call& call) {
   for (uint32_t may = kernel.may_overwrite() & inputs.dying; may != 0; may &= may - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(may));
     Blob& source = *inputs.blobs[i];
-    if (!source.value.is_sole_owner()) continue;
+    if (!source.value.is_reusable()) continue;
     if (!run_kernel_on(call, inputs.data[i], inputs)) return true;
     inputs.dying &= ~(may & -may);
     if (inputs.dying != 0) drop_dying(inputs, &source);

@@ -89,7 +89,7 @@ OperatorDef cast_test_op = {.name = "to",
                             .rule = rule_cast,
                             .gradient = pass_on,
                             .saved_inputs = 0};
-OperatorDef read_test_op = {.name = "read", .infer = infer_none, .klass = OperatorClass::kRead, .ends_subgraph = true};
+OperatorDef read_test_op = {.name = "read", .infer = infer_none, .klass = OperatorClass::kRead};
 
 }  // namespace
 

@@ -111,7 +111,8 @@ TEST_F(RecoveryTraining, LossesAndCheckpointsAreThoseOfTheUndisturbedRun) {
         train(3, options_for(), {{after, static_cast<int32_t>(after / stride % 3)}}, directory("disturbed"));
     ASSERT_EQ(outcome.failure, "");
     ASSERT_EQ(outcome.losses, undisturbed.losses);
-    EXPECT_EQ(outcome.stats.epoch, 2u);  // the job may end before the log is sent
+    // With the last messages the job may be over before anybody misses the node, and it may need fewer this time.
+    if (after + stride <= undisturbed.num_messages) EXPECT_EQ(outcome.stats.epoch, 2u);
     expect_same_checkpoints();
   }
 }
