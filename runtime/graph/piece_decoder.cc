@@ -3,9 +3,9 @@
 
 #include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
-#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/snapshot.h"
 #include "runtime/graph/templates.h"
+#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/wire_internal.h"
 
 namespace dtorch {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "runtime/graph/fused_runs.h"
-#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/templates.h"
+#include "runtime/graph/transfer_buckets.h"
 #include "runtime/graph/wire_internal.h"
 
 namespace dtorch {

@@ -68,7 +68,7 @@ class NodeWork {
   std::unordered_map<GraphId, GraphState> graphs_;
   std::vector<size_t> free_numbers_;  // of closed Graphs
   std::unordered_map<uint64_t, HostData> feeds_;
-  std::vector<Bucket::Member> bucket_;  // transfers that are prepared and not submitted
+  std::vector<Bucket::Member> bucket_;                  // transfers that are prepared and not submitted
   std::vector<std::unique_ptr<KernelStream>> streams_;  // they look at `graphs_`
 };
 
