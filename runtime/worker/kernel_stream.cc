@@ -230,6 +230,7 @@ void KernelStream::run_kernel(Call& call) {
         ++kernels_run_;
       }
       check_outputs(call, outputs);
+      for (NativeTensor& output : outputs) make_strides_canonical(output);
       for (size_t i = 0; i < expected.size(); ++i) require_same_result(expected[i], outputs[i]);
     } catch (...) {
       poison = fail(call, std::current_exception());
@@ -250,6 +251,7 @@ void KernelStream::run_alias(Call& call) {
     try {
       value = call.spec->action == Action::kAlias ? inputs_[0] : call.spec->move.run(inputs_[0], backend_);
       check_outputs(call, {&value, 1});
+      make_strides_canonical(value);
     } catch (...) {
       poison = fail(call, std::current_exception());
     }

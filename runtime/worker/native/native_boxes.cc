@@ -115,8 +115,7 @@ NativeTensor NativeTensor::contiguous() const {
   Shape shape = local_shape();
   if (is_contiguous()) {
     const Shape strides = contiguous_strides(shape);
-    const bool is_like_new = num_elements() == 0 || this->strides() == strides;
-    return is_like_new ? *this : strided_view(*this, shape, strides, 0);
+    return this->strides() == strides ? *this : strided_view(*this, shape, strides, 0);
   }
   NativeTensor result = empty(shape, dtype());
   copy_box(*this, whole(shape), result, whole(shape));

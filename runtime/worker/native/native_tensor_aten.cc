@@ -91,17 +91,23 @@ bool NativeTensor::is_sole_owner() const {
   return true;
 }
 
-bool NativeTensor::is_reusable() const {
-  const c10::TensorImpl* impl = impl_of(*this);
-  if (impl->storage_offset() != 0) return false;
-  if (impl->is_contiguous()) {
-    const c10::IntArrayRef sizes = impl->sizes(), strides = impl->strides();
-    int64_t expected = 1;
-    for (size_t dim = sizes.size(); dim-- > 0; expected *= std::max<int64_t>(sizes[dim], 1)) {
-      if (strides[dim] != expected) return false;
-    }
+static bool has_canonical_strides(const c10::TensorImpl& impl) {
+  const c10::IntArrayRef sizes = impl.sizes(), strides = impl.strides();
+  int64_t expected = 1;
+  for (size_t dim = sizes.size(); dim-- > 0; expected *= std::max<int64_t>(sizes[dim], 1)) {
+    if (strides[dim] != expected) return false;
   }
-  return is_sole_owner();
+  return true;
+}
+
+bool NativeTensor::is_reusable() const {
+  const c10::TensorImpl& impl = *impl_of(*this);
+  return impl.storage_offset() == 0 && (!impl.is_contiguous() || has_canonical_strides(impl)) && is_sole_owner();
+}
+
+void make_strides_canonical(NativeTensor& tensor) {
+  const c10::TensorImpl& impl = *impl_of(tensor);
+  if (impl.is_contiguous() && !has_canonical_strides(impl)) tensor = tensor.contiguous();
 }
 
 const void* storage_of(const NativeTensor& tensor) { return impl_of(tensor)->storage().data(); }

@@ -98,6 +98,10 @@ bool NativeTensor::is_reusable() const {
          is_sole_owner();
 }
 
+void make_strides_canonical(NativeTensor& tensor) {
+  if (tensor.is_contiguous()) tensor = tensor.contiguous();
+}
+
 const void* storage_of(const NativeTensor& tensor) { return view_of(tensor)->storage->block; }
 
 int64_t NativeTensor::storage_bytes() const { return counted_size(view_of(*this)->storage->block); }
