@@ -27,7 +27,7 @@ import threading
 import time
 
 NODES, SNAPSHOT_EVERY, SAVE_EVERY = 3, 4, 10
-STEPS, STEPS_SUPERVISED = 120, 600  # those that end when rank 0 or mpirun is gone take a second to do it
+STEPS, STEPS_SUPERVISED = 60, 200  # those that end when rank 0 or mpirun is gone take a second to do it
 LIMIT_S = 12  # from the fault to the next step
 HANGS_AFTER_S = 120
 ENDS_WITHIN_S = 10
@@ -108,7 +108,7 @@ class Run:
         self.part_of_step = self.random.random()
         self.save_delay_s = self.random.random() * 0.02
         self.data = data
-        self.step = self.step_when_noticed = 0
+        self.step = 0
         self.step_at, self.step_s = time.monotonic(), 0.0
 
     def command(self):
@@ -158,7 +158,7 @@ class Run:
                 self.again = at
         lost = " is lost (" in line or (self.fault.supervised and "attempt 1" in line)
         if lost and self.began and not self.noticed:
-            self.noticed, self.step_when_noticed = at, self.step
+            self.noticed = at
             if self.fault.then_spare:
                 taker = int(re.search(r"go to node (\d+)", line)[1])
                 os.kill(self.ranks[taker + 1], signal.SIGKILL)
@@ -239,8 +239,8 @@ class Run:
         if self.noticed and self.again:
             figures |= {"noticed_s": round(self.noticed - self.began, 3), "again_s": round(self.again - self.began, 3)}
         if self.fault.supervised:
-            text = re.search(r"starting again from step (\d+)", "".join(self.said))
-            figures["steps_repeated"] = self.step_when_noticed - int(text[1]) if text else None
+            steps = [json.loads(line)["step"] for line in (self.folder / "part.jsonl").read_text().splitlines()]
+            figures["steps_repeated"] = len(steps) - len(set(steps))
         elif pieces:
             figures["pieces_again"] = max(map(int, pieces))
         return figures

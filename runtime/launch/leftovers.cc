@@ -98,6 +98,14 @@ std::vector<Process> supervised_processes(const std::string& id) {
   return found;
 }
 
+std::vector<Process> first_rank_processes(const std::string& id) {
+  std::vector<Process> found = supervised_processes(id);
+  std::erase_if(found, [](const Process& process) {
+    return !has_mark(process.id(), "OMPI_COMM_WORLD_RANK=0") && !has_mark(process.id(), "PMIX_RANK=0");
+  });
+  return found;
+}
+
 std::vector<Process> descendants_of_this_process(const std::vector<Process>& others) {
   std::vector<Process> found;
   for (const pid_t number : descendant_ids(others)) found.emplace_back(number);

@@ -12,6 +12,8 @@ inline constexpr const char* kSupervisedVariable = "DTORCH_SUPERVISED";
 
 // This user's processes on this host that are ranks of the supervised job `id`, whatever the attempt.
 std::vector<Process> supervised_processes(const std::string& id);
+// Those of them on this host that are rank 0 (a wrapper of it as well), by what Open MPI or PMIx call it.
+std::vector<Process> first_rank_processes(const std::string& id);
 // Direct and indirect children of this process, without `others` and what these have started.
 std::vector<Process> descendants_of_this_process(const std::vector<Process>& others = {});
 // Lets these processes end by themselves for `grace_s`, then ends them at once and waits until they are gone, at most

@@ -119,11 +119,6 @@ void check_available(const RuntimeOptions& options) {
     throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
   if (options.recover && options.heartbeat_timeout_s == 0)
     throw UserError("--recover needs a --heartbeat-timeout above 0: nobody would notice that a node is lost");
-  // Its tests ask for what isn't finished yet.
-  if (options.recover && launched_with_mpi() && std::getenv("DTORCH_UNFINISHED") == nullptr)
-    throw UserError(
-        "--recover: not finished under mpirun, a job that has lost a node may hang; dtorch_app supervise starts it "
-        "again");
   if (options.fast_reduce) throw UserError("--fast-reduce: this version has ordered reductions only");
 }
 

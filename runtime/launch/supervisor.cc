@@ -35,6 +35,8 @@ constexpr double kLookEveryS = 0.2;
 constexpr double kGraceS = 1, kGraceOfOrderlyEndS = 10;
 constexpr double kFirstProbeS = 60;  // programs and containers aren't cached yet
 constexpr double kProbeS = 20;
+// Of a launcher that goes on without rank 0: then it never ends, as when Slurm has ended its daemons.
+constexpr double kLookForFirstRankS = 2, kWithoutFirstRankS = 10;
 constexpr double kAskAgainS = 5;  // a launcher that isn't ready yet drops a signal
 constexpr double kLeaveS = 1;     // for the launcher's helpers to end after it
 constexpr double kEndS = 5;       // for killed processes to be gone
@@ -62,6 +64,7 @@ class Supervisor {
  private:
   JobResult attempt(const std::vector<std::string>& hosts);
   JobResult watch(Child& launcher);
+  bool has_lost_first_rank();
   void take(int signal, const Child& launcher);
   void ask_to_stop(const std::string& why, const Child& launcher);
   void clean();
@@ -85,6 +88,9 @@ class Supervisor {
   const std::vector<Process> others_;  // children from before the job
   const Clock::time_point start_ = Clock::now();
   int64_t num_attempts_ = 0;
+  // Of the attempt: rank 0, once it was seen on this host.
+  std::vector<Process> first_rank_;
+  Clock::time_point first_rank_looked_, first_rank_seen_;
   bool stopping_ = false, interrupted_ = false, kill_ = false;
   Clock::time_point asked_;  // the last time, when stopping_
 };
@@ -104,10 +110,28 @@ void Supervisor::take(int signal, const Child& launcher) {
   ask_to_stop(fmt::format("SIG{}", ::sigabbrev_np(signal)), launcher);
 }
 
+// It was seen on this host, and hasn't been for some time.
+bool Supervisor::has_lost_first_rank() {
+  if (seconds_since(first_rank_looked_) < kLookForFirstRankS) return false;
+  first_rank_looked_ = Clock::now();
+  const bool was_seen = !first_rank_.empty();
+  const auto is_there = [](const Process& process) { return !process.is_gone(); };
+  if (std::ranges::none_of(first_rank_, is_there)) {
+    std::vector<Process> now = first_rank_processes(job_.id);
+    std::erase_if(now, [](const Process& process) { return process.is_gone(); });
+    if (now.empty()) return was_seen && seconds_since(first_rank_seen_) > kWithoutFirstRankS;
+    first_rank_ = std::move(now);
+  }
+  first_rank_seen_ = first_rank_looked_;
+  return false;
+}
+
 // Until the launcher has ended, or must be ended because the job has.
 JobResult Supervisor::watch(Child& launcher) {
   std::optional<Clock::time_point> said;
   std::optional<JobResult> result;
+  first_rank_.clear();
+  bool is_deserted = false;
   while (!launcher.ended()) {
     take(wait_for_child_or_signal(kLookEveryS), launcher);
     if (kill_) break;
@@ -118,6 +142,7 @@ JobResult Supervisor::watch(Child& launcher) {
       launcher.signal(SIGUSR1);
     }
     if (!said && (result = read_result(job_.result))) said = Clock::now();
+    if (!result && (is_deserted = has_lost_first_rank())) break;
     const bool orderly = result && (result->code == kDone || result->code == kPreempted);
     if (said && seconds_since(*said) > (orderly ? kGraceOfOrderlyEndS : kGraceS)) break;
   }
@@ -125,8 +150,10 @@ JobResult Supervisor::watch(Child& launcher) {
   if (!result) result = read_result(job_.result);
   if (result) return *result;
   if (kill_) return {kPeerLost, "killed", "it was interrupted twice"};
-  // Some commands write none, and rank 0 may write where this process doesn't look: another host's own folder. An mpirun
-  // that lets a job go on without a rank returns 0 whatever becomes of the others, also of rank 0.
+  if (is_deserted)
+    return {kPeerLost, "peer lost", fmt::format("rank 0 ended without a word; {} didn't", job_.launcher)};
+  // Some commands write none, and rank 0 may write where this process doesn't look: another host's own folder. An
+  // mpirun that lets a job go on without a rank returns 0 whatever becomes of the others, also of rank 0.
   if (!job_.recover && (code == kDone || code == kPreempted)) return result_of_code(code);
   return {kPeerLost, "peer lost", fmt::format("it ended without a word; {} with code {}", job_.launcher, code)};
 }

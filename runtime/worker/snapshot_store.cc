@@ -58,8 +58,7 @@ void SnapshotStore::add(SnapshotId snapshot, int64_t device, KeptPart part) {
   const auto at = kept_.find(snapshot);
   if (at == kept_.end()) return;  // dropped since
   at->second.parts[device] = std::move(part);
-  --at->second.parts_missing;
-  changed_.notify_all();
+  if (--at->second.parts_missing == 0) changed_.notify_all();
 }
 
 void SnapshotStore::store(SnapshotOrder order) {
@@ -180,7 +179,7 @@ void SnapshotStore::take_part(SnapshotPart part, SharedBytes payload) {
       Kept& kept = kept_[part.snapshot];
       kept.copies[key] = {std::move(part), std::move(payload)};
       kept.copies_missing.erase(key);
-      changed_.notify_all();
+      if (kept.copies_missing.empty()) changed_.notify_all();
       return;
     }
     if (!is_restored_) {

@@ -26,8 +26,9 @@ export DTORCH_RECOVER
 : "${DTORCH_ELASTIC:=0}"           # 1: one device a node, data parallelism follows the nodes
 : "${DTORCH_MAX_REQUEUES:=100}"
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-# The daemons' step shares the job's cores instead of waiting for free ones, and isn't bound to a part of them.
-export OMPI_MCA_plm_slurm_args=${OMPI_MCA_plm_slurm_args:---overlap --cpu-bind=none}
+# The daemons' step shares the job's cores instead of waiting for free ones, and isn't bound to a part of them. Slurm leaves it
+# alone when it finds that one of its nodes is gone: the job notices that itself, earlier, and may go on without.
+export OMPI_MCA_plm_slurm_args=${OMPI_MCA_plm_slurm_args:---overlap --cpu-bind=none --no-kill}
 
 # Asked to give way, perhaps before anything was started that could be told.
 dtorch_stop=0

@@ -111,8 +111,11 @@ TEST_F(RecoveryTraining, LossesAndCheckpointsAreThoseOfTheUndisturbedRun) {
         train(3, options_for(), {{after, static_cast<int32_t>(after / stride % 3)}}, directory("disturbed"));
     ASSERT_EQ(outcome.failure, "");
     ASSERT_EQ(outcome.losses, undisturbed.losses);
-    // With the last messages the job may be over before anybody misses the node, and it may need fewer this time.
-    if (after + stride <= undisturbed.num_messages) EXPECT_EQ(outcome.stats.epoch, 2u);
+    // The job may end before the log is sent, and at the end before the loss: what is said of snapshots isn't as often
+    // in every run.
+    if (after <= undisturbed.num_messages * 3 / 4) {
+      EXPECT_EQ(outcome.stats.epoch, 2u);
+    }
     expect_same_checkpoints();
   }
 }
