@@ -73,7 +73,7 @@ void bench_add(const std::string& name, int64_t elements, int count) {
       });
 }
 
-// An operator that isn't prepared: one operand is cast at every call.
+// One operand is cast at every call.
 void bench_generic(const std::string& name, int count) {
   Tensor b = full({1}, 2, {.dtype = kInt32});
   at::Tensor bare_b = at::ones({1}).mul(2).to(at::kInt);

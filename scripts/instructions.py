@@ -93,6 +93,9 @@ def measure(build):
     yield "instructions.client_per_op", repeated.total(r"record_without_tape\(") / calls
     yield "instructions.client_per_op.tape", repeated.total(r"record_with_tape\(") / calls
     yield "instructions.controller_per_op", executor(repeated) / all_calls
+    # Of these what isn't spent on records that no template knows yet.
+    matched = repeated.edge(r"EagerGraphExecutor::take_records\(", r"EagerGraphExecutor::take_matching\(")
+    yield "instructions.controller_per_op.matched", matched / all_calls
     arithmetic = repeated.edge(r"ElementwiseKernel::run_(on|loop)\(", r"add_loop|memory_loop")
     yield "instructions.worker_per_op", (walk(repeated) - arithmetic) / all_calls
     yield "instructions.arithmetic_per_op", arithmetic / all_calls

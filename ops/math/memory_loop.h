@@ -92,13 +92,22 @@ struct LoopsOf {
   }
 };
 
-// prepare_binary() with a loop of its own where that pays.
+// casting.cc. Whether an operand hasn't the result's dtype, in which these operators compute.
+bool needs_casts(const LocalOperator& local);
+// For such a call, of two tensors: null where it is large, or what it computes in is neither float32 nor float64.
+// prepare: for the call with operands of one dtype.
+using PrepareFn = std::unique_ptr<PreparedKernel> (*)(const LocalOperator& local);
+std::unique_ptr<PreparedKernel> prepare_with_casts(const LocalOperator& local, PrepareFn prepare);
+
+// prepare_binary() with loops of its own where that pays.
 template <Loop kLoop, class F>
 std::unique_ptr<PreparedKernel> prepare_small_binary(const LocalOperator& local) {
+  if (needs_casts(local)) return prepare_with_casts(local, prepare_small_binary<kLoop, F>);
   return with_memory_loop(prepare_binary<kLoop>(local), local, LoopsOf<F>::find);
 }
 template <Loop kLoop, class F>
 std::unique_ptr<PreparedKernel> prepare_small_floating_binary(const LocalOperator& local) {
+  if (needs_casts(local)) return prepare_with_casts(local, prepare_small_floating_binary<kLoop, F>);
   return with_memory_loop(prepare_floating_binary<kLoop>(local), local, LoopsOf<F>::find);
 }
 

@@ -254,8 +254,10 @@ class UsualCall {
 }
 
 // What else there is to do with a call that was appended.
-[[gnu::noinline]] void finish_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
-                                  const Tensor& b, const Inference& inference, Tensor& output, const Where& where) {
+[[gnu::noinline]] Tensor finish_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
+                                    const Tensor& b, const Inference& inference, IntrusivePtr<Value> made,
+                                    const Where& where) {
+  Tensor output(std::move(made), {});
   const std::array inputs{&a, &b};
   const RecordCall call{op, attributes.bytes(), inputs};
   const Value& value = *output.value();
@@ -265,6 +267,7 @@ class UsualCall {
   if (thread_state.grad_enabled && op.gradient && any_needs_gradient(inputs))
     append_to_tape(call, inference, graph, {&output, 1}, line);
   if (graph.client().check_replicas.load(std::memory_order_relaxed)) check_replicas(op, {&output, 1}, line, where);
+  return output;
 }
 
 [[gnu::noinline]] Tensor record_two_in_full(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
@@ -275,6 +278,34 @@ class UsualCall {
 }
 
 }  // namespace
+
+// append_to_tape() for a call of two tensors: its result with what autograd knows of it.
+[[gnu::noinline]] Tensor taped_two(const OperatorDef& op, const Tensor& a, const Tensor& b, const Inference& inference,
+                                   IntrusivePtr<Value> value) {
+  auto node = make_intrusive<GradNode>();
+  node->op = &op;
+  node->name = op.called();
+  node->attributes = inference.decoded;
+  node->order = value->graph().next_tape_order();
+  node->where = value->origin().where;
+  node->inputs.set_size(2);
+  GradNode::Input* const inputs = node->inputs.data();
+  inputs[0].meta = a.value()->meta();
+  inputs[1].meta = b.value()->meta();
+  if (saved(op.saved_inputs, 0)) inputs[0].value = value_to_keep(a);
+  if (saved(op.saved_inputs, 1)) inputs[1].value = value_to_keep(b);
+  if (a.autograd()) inputs[0].autograd = a.autograd();
+  if (b.autograd()) inputs[1].autograd = b.autograd();
+  node->outputs.set_size(1);
+  GradNode::Output& output = *node->outputs.data();
+  const TensorMeta* const meta = value->meta();
+  output.meta = meta;
+  if (saved(op.saved_outputs, 0)) output.value = value;
+  if (!is_floating(meta->dtype)) return Tensor(std::move(value), {});
+  auto autograd = make_intrusive<AutogradMeta>(std::move(node), 0);
+  autograd->meta = meta;
+  return Tensor(std::move(value), std::move(autograd));
+}
 
 // Everything in one function, so that nothing but the key lies in memory on the way. (flatten: with what it calls.)
 [[gnu::flatten]] Tensor record_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
@@ -296,15 +327,15 @@ class UsualCall {
   const OperandId slot = graph.take_slot();
   if (!graph.append_small(&spec, {x->slot(), y->slot(), slot}, 2, 1, line)) [[unlikely]]
     append_two(graph, spec, x->slot(), y->slot(), slot, line);
-  Tensor output(make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slot, spec.outputs[0],
-                                      Origin{&spec, line, thread_state.has_source ? 0 : where.column()}),
-                {});
+  auto value = make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slot, spec.outputs[0],
+                                     Origin{&spec, line, thread_state.has_source ? 0 : where.column()});
   const ClientShared& client = graph.client();
-  const bool needs_gradient = a.requires_grad() || b.requires_grad();
-  if (client.explain.load(std::memory_order_relaxed) || client.check_replicas.load(std::memory_order_relaxed) ||
-      (needs_gradient && thread_state.grad_enabled))
-    finish_two(op, attributes, a, b, *inference, output, where);
-  return output;
+  const bool has_tape = (a.requires_grad() || b.requires_grad()) && thread_state.grad_enabled && op.gradient;
+  if (client.explain.load(std::memory_order_relaxed) || client.check_replicas.load(std::memory_order_relaxed))
+      [[unlikely]]
+    return finish_two(op, attributes, a, b, *inference, std::move(value), where);
+  if (has_tape) return taped_two(op, a, b, *inference, std::move(value));
+  return Tensor(std::move(value), {});
 }
 
 void record_call(const RecordCall& call, std::span<Tensor> outputs, const Where& where) {

@@ -182,6 +182,7 @@ void BlockedKernel::place_values(const FusedProgram& program) {
 }
 
 void BlockedKernel::set_scalars(std::span<const Scalar> scalars) {
+  if (scalars.empty()) return;  // nearly always
   for (size_t s = 0, first = 0; s < steps_.size(); first += steps_[s++].num_scalars) {
     const std::span<const Scalar> own = scalars.subspan(first, steps_[s].num_scalars);
     if (num_blocks_ > 0) of_block_[s]->set_scalars(own);

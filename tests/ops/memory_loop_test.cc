@@ -96,10 +96,43 @@ TEST_F(MemoryLoopTest, GiveOneOperationAnElementAtEveryLength) {
   }
 }
 
+// Operands of other dtypes are cast first, as LibTorch casts them.
+template <class From, class T>
+void check_cast(size_t count) {
+  const auto size = static_cast<int64_t>(count);
+  std::vector<From> whole(count);
+  for (size_t i = 0; i < count; ++i) whole[i] = static_cast<From>(i * i % 251 + (i % 3 == 0 ? 0.3 : 0.0));
+  const std::vector<T> b = mixed_values<T>(count, 4);
+  const Tensor x = from_host(HostTensor::of<From>({size}, whole)), y = from_host(HostTensor::of<T>({size}, b));
+  for (const Case<T>& each : cases<T>()) {
+    std::vector<T> expected(count);
+    for (size_t i = 0; i < count; ++i) expected[i] = each.elements(static_cast<T>(whole[i]), b[i]);
+    const std::string what = std::string(each.name) + " of two dtypes and " + std::to_string(count);
+    expect_same_bits(each.tensors(x, y).to_host(), expected, what);
+  }
+}
+
+void check_casts(size_t count) {
+  check_cast<int32_t, float>(count);
+  check_cast<int64_t, float>(count);
+  check_cast<uint8_t, double>(count);
+  check_cast<float, double>(count);
+}
+
+TEST_F(MemoryLoopTest, OperandsOfOtherDtypesAreCastFirst) {
+  for (size_t count : {1, 5, 16, 100, 2048, 5000}) check_casts(count);
+  const Tensor three = from_host(HostTensor::of<int64_t>({2}, {3, 1'000'000'007})),
+               two = full({2}, 2, {.dtype = kInt64});
+  expect_same_bits((three / two).to_host(), std::vector<float>{1.5f, 1'000'000'007 / 2.0f}, "a quotient of integers");
+  const Tensor flags = from_host(HostTensor::of<float>({2}, {0, 1})) > 0.5;
+  expect_same_bits((flags + ones({2})).to_host(), std::vector<float>{1, 2}, "a bool and a float");
+}
+
 TEST_F(MemoryLoopTest, TheSameWhenAStreamGoesByPointersAlone) {
   const WithoutCheck without_check;
   for (size_t count : {1, 9, 1000, 5000}) check_length<float>(count);
   check_length<double>(33);
+  check_casts(33);
 }
 
 TEST_F(MemoryLoopTest, ALongChainOverwritesItsOwnMemory) {
