@@ -165,7 +165,7 @@ struct OperatorDef {
   // Bit i: input / output i is ragged (row_exchange.h).
   uint32_t ragged_inputs = 0;
   uint32_t ragged_outputs = 0;
-  bool is_step = false;  // an optimizer's: of a training step the last
+  bool is_step = false;        // a training step ends behind it: an optimizer's
   uint16_t index = 0;          // set by the registry
   const char* user_name = "";  // set by the registry: the signature's name
 

@@ -88,8 +88,8 @@ std::unique_ptr<MpiSession> MpiSession::start(int* argc, char*** argv, MpiOption
   // Control messages of 4 to 16 KiB on one host take 1.9 us with these instead of 8.6 us; the user's own setting wins.
   set_default("OMPI_MCA_btl_vader_eager_limit", "32768");
   set_default("OMPI_MCA_btl_vader_max_send_size", "65536");
-  // With more ranks than cores every MPI_Test that finds nothing would give the core away, for as long as others like to
-  // have it. The comm thread, which alone calls MPI, sleeps by itself.
+  // With more ranks than cores every MPI_Test that finds nothing would give the core away, for as long as others like
+  // to have it. The comm thread, which alone calls MPI, sleeps by itself.
   set_default("OMPI_MCA_mpi_yield_when_idle", "0");
   if (options.recover) {
     // What was sent to a lost rank holds its place in the sender's shared memory for ever. The 4 MiB of other jobs are

@@ -14,7 +14,7 @@ struct SpecInfo {
   const char* op_name = "";
   int64_t output_bytes = 0;  // of the logical tensors
   bool is_read = false;
-  bool is_step = false;  // an optimizer's
+  bool is_step = false;        // an optimizer's
   bool redistributes = false;  // the same elements in another layout
   bool moves_data = false;     // draws a transfer number
   bool has_effect = false;     // outside

@@ -50,7 +50,7 @@ struct Operator {
   uint16_t num_inputs = 0;
   uint16_t num_outputs = 0;
   uint16_t num_scalars = 0;
-  uint16_t flags = 0;  // kFusedWithNext (fused_runs.h) or 0
+  uint16_t flags = 0;  // stream (compute_streams.h), kFusedWithNext (fused_runs.h), kSentWithNext (transfer_buckets.h)
   // Of an operator, so that `spec` has an OperatorSpec.
   bool is_call() const { return spec < kAliasSpec; }
 };

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/comm/mpi_error.h"
 #include "runtime/comm/launcher.h"
+#include "runtime/comm/mpi_error.h"
 #include "runtime/launch/rank_report.h"
 #include "runtime/launch/result_file.h"
 

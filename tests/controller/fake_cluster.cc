@@ -17,8 +17,7 @@ OperatorDef sum_op{.name = "test_sum"};
 OperatorDef pair_op{.name = "test_pair"};
 OperatorDef effect_op{.name = "test_effect", .klass = OperatorClass::kEffect};
 OperatorDef move_op{.name = "test_move", .lowering = Lowering::kTransfer};
-OperatorDef read_op{
-    .name = "test_read", .klass = OperatorClass::kRead, .lowering = Lowering::kRead};
+OperatorDef read_op{.name = "test_read", .klass = OperatorClass::kRead, .lowering = Lowering::kRead};
 
 void register_once() {
   static const bool done = [] {

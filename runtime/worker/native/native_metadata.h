@@ -13,8 +13,8 @@ bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dt
 // it must lie within the storage.
 NativeTensor strided_view(const NativeTensor& base, const Shape& local_shape, const Shape& strides, int64_t offset);
 
-// Gives a contiguous tensor the strides of a new one: dims of size 1 may have any, and LibTorch asks for them in places.
-// So it doesn't show in a value which way a call took to its result.
+// Gives a contiguous tensor the strides of a new one: dims of size 1 may have any, and LibTorch asks for them in
+// places. So it doesn't show in a value which way a call took to its result.
 void make_strides_canonical(NativeTensor& tensor);
 
 }  // namespace dtorch
