@@ -184,8 +184,11 @@ SupervisedJob job_of(const Options& options, std::vector<std::string> command) {
     folder = complete_train(command, active, options.elastic);
     fs::create_directories(folder);
   }
-  // Rank 0 may run on another host than this, so the file lies in the folder that all of them share.
-  job.result = (folder.empty() ? fs::temp_directory_path() : fs::absolute(folder)).string() + "/.result." + job.id;
+  // Rank 0 may run on another host than this, so the file lies in a folder that all of them share.
+  const fs::path shared = !folder.empty()     ? fs::absolute(folder)
+                          : job.hosts.empty() ? fs::temp_directory_path()
+                                              : fs::current_path();
+  job.result = shared.string() + "/.result." + job.id;
   const std::string program = fs::canonical("/proc/self/exe");
   job.command = std::move(command);
   job.command.insert(job.command.begin(), program);

@@ -311,7 +311,8 @@ class UsualCall {
 [[gnu::flatten]] Tensor record_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
                                    const Tensor& b, const Where& where) {
   const Value *const x = a.value().get(), *const y = b.value().get();
-  if (!x || !y || &x->graph() != &y->graph() || thread_span_log != nullptr) [[unlikely]]
+  if (!x || !y || &x->graph() != &y->graph() || thread_span_log != nullptr || thread_state.observer != nullptr)
+      [[unlikely]]
     return record_two_in_full(op, attributes, a, b, where);
   GraphCore& graph = x->graph();
   graph.check_usable();
@@ -320,7 +321,7 @@ class UsualCall {
   key.set_input(1, y->meta());
   key.set_call(op, attributes.words(), attributes.num_bytes(), conversion_policy(graph));
   const Inference* const inference = graph.cache().find(key);
-  if (!inference || thread_state.observer != nullptr) [[unlikely]]
+  if (!inference) [[unlikely]]
     return record_two_in_full(op, attributes, a, b, where);
   const OperatorSpec& spec = *inference->spec;
   const SourceLine line = source_line(where);

@@ -46,8 +46,9 @@ void ReplayLog::add(Item item) {
 void ReplayLog::give_up() {
   if (is_complete()) {
     log_warn(
-        "more than {} MiB were sent to the nodes without a place for a snapshot, as while a Graph rests within a "
-        "repetition: until the next one the job can't go on without a node that is lost",
+        "more than {} MiB were sent to the nodes since the last snapshot (a Graph rests within a repetition, a save "
+        "doesn't end, or host data come faster than copies): until the next one the job can't go on without a node "
+        "that is lost",
         max_bytes_ >> 20);
   }
   const uint64_t end = first_item_ + items_.size();

@@ -104,6 +104,20 @@ void add_moved_calls(const LogicalGraph& graph, RangeEnds& ends) {
   }
 }
 
+// The calls of a run or a bucket, which are sent as a whole.
+void add_joined_calls(const LogicalGraph& graph, RangeEnds& ends) {
+  uint32_t begin = TemplateBody::kNever, end = 0;
+  for (const Operator& op : graph.operators) {
+    const bool is_last = !is_fused_with_next(op) && !is_sent_with_next(op);
+    if (is_last && end == 0) continue;  // alone
+    begin = std::min(begin, record_of(op));
+    end = std::max(end, record_of(op) + 1);
+    if (!is_last) continue;
+    add_range(ends, begin, end);
+    begin = TemplateBody::kNever, end = 0;
+  }
+}
+
 // What the calls of a template need, by call, and what they leave done; see template.h.
 struct Progress {
   std::vector<uint32_t> needed, covered;
@@ -138,12 +152,6 @@ Progress progress_of(const LogicalGraph& graph, const Lives& lives, const RangeE
   for (size_t c = 0; c < count; ++c) {
     if (c > 0) needed[c] = std::max(needed[c], needed[c - 1]);
     result.covered[c + 1] = std::max(result.covered[c + 1], result.covered[c]);
-  }
-  // The last one ends the instance, so it waits for what comes after it as well, though that left no call.
-  needed.back() = static_cast<uint32_t>(ends.size());
-  for (size_t c = count; c-- > 0;) {
-    // A run and a bucket are sent as a whole.
-    if (is_fused_with_next(graph.operators[c]) || is_sent_with_next(graph.operators[c])) needed[c] = needed[c + 1];
   }
   return result;
 }
@@ -222,6 +230,9 @@ TemplatePtr make_template(NamedStretch stretch, const SpecTable& specs, const Pa
   if (!has_operator || !add_dropped_values(graph, lives, ends)) return nullptr;
   add_values_taken(graph, lives, ends);
   add_moved_calls(graph, ends);
+  add_joined_calls(graph, ends);
+  // The last call ends the instance, so it waits for what comes after it as well, though that left no call.
+  add_range(ends, record_of(graph.operators.back()), static_cast<uint32_t>(ends.size()));
 
   auto result = std::make_shared<Template>();
   Progress progress = progress_of(graph, lives, ends);

@@ -35,7 +35,7 @@ void TemplateInstance::begin(TemplatePtr of) {
   matched_ = sent_ = sendable_ = noted_ = 0;
   next_live_in_ = live_in_name(0);
   // (All bits of kNoSlot are set, and a fill of words is slower.)
-  std::memset(slots_.data(), 0xFF, slots_.size() * sizeof(OperandId));
+  if (!slots_.empty()) std::memset(slots_.data(), 0xFF, slots_.size() * sizeof(OperandId));
   scalars_.clear();
   names_.clear();
   make_room();

@@ -327,7 +327,8 @@ PoisonPtr KernelStream::fail(const Call& call, const std::exception_ptr& error) 
 DeviceMemory KernelStream::memory_at(const Call& call) const {
   std::vector<std::pair<LiveTensor, const NativeTensor*>> held;
   const OperandId kind = call.run.replay ? kNameInInstance : 0;
-  for (size_t i = 0; i < call.inputs().size(); ++i) {
+  // A prepared call has taken none: they are in the table.
+  for (size_t i = 0; i < std::min(call.inputs().size(), inputs_.size()); ++i) {
     if (inputs_[i]) held.push_back({{call.run.piece.graph, kind | (call.inputs()[i] & kMaxOperand), 0}, &inputs_[i]});
   }
   return memory_with(held);

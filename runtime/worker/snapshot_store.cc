@@ -259,8 +259,12 @@ void SnapshotStore::send(Sending sending, uint32_t epoch, const std::shared_ptr<
 }
 
 bool SnapshotStore::next_store() {
+  // A value that was restored and that no call has read may be on its way still; cuts since then have it, too.
+  for (const auto& [snapshot, kept] : kept_) {
+    if (!kept.awaited.empty()) return false;
+  }
   for (auto& [snapshot, kept] : kept_) {
-    if (kept.order == nullptr || kept.said || kept.parts_missing != 0 || !kept.awaited.empty()) continue;
+    if (kept.order == nullptr || kept.said || kept.parts_missing != 0) continue;
     if (!kept.copies_sent) {
       plan_copies(snapshot, kept);
       kept.copies_sent = true;

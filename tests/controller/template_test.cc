@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <random>
 
+#include "runtime/base/options_table.h"
 #include "runtime/controller/loop_finder.h"
 #include "runtime/controller/template_store.h"
+#include "runtime/graph/fused_runs.h"
+#include "runtime/graph/transfer_buckets.h"
 #include "tests/controller/fake_cluster.h"
 
 namespace dtorch {
@@ -20,7 +24,7 @@ class Stretches {
   Stretches() {
     const DeviceMesh mesh = init_device_mesh("cpu", {2});
     const TensorMeta* meta = intern_meta({kTestElements}, kFloat32, Layout::replicated(mesh));
-    for (const char* name : {"test_make", "test_add", "test_effect", "test_move"}) {
+    for (const char* name : {"test_make", "test_add", "test_effect", "test_move", "test_scale"}) {
       auto spec = std::make_unique<OperatorSpec>();
       spec->id = static_cast<uint32_t>(specs_.size());
       spec->op = test_operator(name).index;
@@ -48,8 +52,8 @@ class Stretches {
     return *this;
   }
   NamedStretch named(size_t first = 0) { return RecordNamer().name(log, first); }
-  TemplatePtr made() {
-    return make_template(named(), table, make_passes({"dead_operators", "early_reductions", "liveness"}));
+  TemplatePtr made(const std::vector<std::string>& passes = {"dead_operators", "early_reductions", "liveness"}) {
+    return make_template(named(), table, make_passes(passes));
   }
 
   SpecTable table;
@@ -240,6 +244,8 @@ void add_random_records(Stretches& s, std::mt19937& random, std::vector<OperandI
       s.add("test_make", {}, {out}, pending);
     } else if (below(4) == 0) {
       s.add("test_move", {a}, {out}, pending);
+    } else if (below(2) == 0) {
+      s.add("test_scale", {a}, {out}, pending);  // may be fused with its like
     } else {
       s.add("test_add", {a, b}, {out}, pending);
     }
@@ -256,12 +262,15 @@ void add_random_records(Stretches& s, std::mt19937& random, std::vector<OperandI
 
 TEST(Template, AnInstanceThatBreaksLeavesWhatItsRecordsWould) {
   std::mt19937 random(20);
-  int64_t covered_more = 0;
-  for (int program = 0; program < 400; ++program) {
+  int64_t covered_more = 0, num_joined = 0;
+  const std::vector<std::string> all(std::begin(kPassNames), std::end(kPassNames));
+  for (int program = 0; program < 800; ++program) {
     Stretches s;
     add_random_records(s, random, {0, 1, 2}, 24);
-    const TemplatePtr made = s.made();
+    const TemplatePtr made = program % 2 == 0 ? s.made() : s.made(all);
     if (!made) continue;
+    for (const Operator& op : made->body->calls().operators)
+      num_joined += is_fused_with_next(op) || is_sent_with_next(op) ? 1 : 0;
     Values before = {{0, "a"}, {1, "b"}, {2, "c"}};
     Values expected = before;
     for (uint32_t matched = 0; matched <= s.log.size(); ++matched) {
@@ -291,6 +300,7 @@ TEST(Template, AnInstanceThatBreaksLeavesWhatItsRecordsWould) {
     }
   }
   EXPECT_GT(covered_more, 0) << "nothing was dropped or shared";
+  EXPECT_GT(num_joined, 0);
 }
 
 TEST(Template, OnlyReleasesMakeNone) {
