@@ -23,6 +23,9 @@ std::string counted(const char* noun, const std::vector<T>& numbers) {
   return std::string(noun) + (numbers.size() == 1 ? " " : "s ") + listed(numbers);
 }
 
+// Of the transfers that nobody waits for.
+constexpr size_t kMostOthers = 8;
+
 class StatusText {
  public:
   StatusText(const Inspection::Answers& answers, const StatusNames& names) : names_(names) {
@@ -45,11 +48,18 @@ class StatusText {
       lines.push_back(counted("device", devices) + (devices.size() == 1 ? " waits for " : " wait for ") +
                       name_of(place));
     }
+    size_t num_others = 0;
     for (const auto& [place, transfers] : transfers_) {
-      // A transfer that nobody waits for yet isn't what holds up the job, unless nothing else is to be seen.
-      if (!waiting_.contains(place) && !running_.empty()) continue;
-      lines.insert(lines.end(), transfers.begin(), transfers.end());
+      // One that nobody waits for yet isn't what holds up the job, unless nothing else is to be seen; and then the
+      // first of them tell.
+      const bool is_awaited = waiting_.contains(place);
+      if (!is_awaited && !running_.empty()) continue;
+      for (const std::string& line : transfers) {
+        if (is_awaited || ++num_others <= kMostOthers) lines.push_back(line);
+      }
     }
+    if (num_others > kMostOthers)
+      lines.push_back("and " + std::to_string(num_others - kMostOthers) + " more transfers that nobody waits for yet");
     if (!idle_.empty()) lines.push_back(counted("node", idle_) + (idle_.size() == 1 ? " is idle" : " are idle"));
     std::string text;
     for (const std::string& line : lines) text += (text.empty() ? "  " : "\n  ") + line;

@@ -52,6 +52,8 @@ struct Blob {
   std::byte* data = nullptr;
   PoisonPtr poison;
   IntrusivePtr<Arrival> pending;
+  // NativeTensor::is_reusable of the value; what a pool gave is known to lie as a new one.
+  bool is_reusable() const { return kind != nullptr ? value.is_sole_owner() : value.is_reusable(); }
   bool is_empty() const { return !value && !poison && !pending; }
   void reset() {
     if (value) value.reset();

@@ -122,7 +122,7 @@ void KernelStream::take_fused_outputs(const Call& first, const FusedCalls& fused
     FusedOutput& output = fused_outputs_.emplace_back();
     for (uint32_t i : fused.kernel->may_overwrite(k)) {
       Blob& blob = first.blob(ids[fused.inputs[i].operand]);
-      if (!fused.inputs[i].dies || !blob.value || !blob.value.is_reusable()) continue;
+      if (!fused.inputs[i].dies || !blob.value || !blob.is_reusable()) continue;
       output = {std::move(blob.value), blob.kind, &blob};
       blob.data = nullptr;
       break;

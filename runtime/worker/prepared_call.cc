@@ -53,7 +53,7 @@ bool KernelStream::run_prepared(Call& call) {
     Blob* overwritten = nullptr;
     uint32_t may_overwrite = kernel.may_overwrite();
     for (size_t i = 0; may_overwrite != 0; ++i, may_overwrite >>= 1) {
-      if ((may_overwrite & 1u) == 0 || (ids[i] & kLastUse) == 0 || !inputs[i]->is_reusable()) continue;
+      if ((may_overwrite & 1u) == 0 || (ids[i] & kLastUse) == 0 || !call.blob(ids[i]).is_reusable()) continue;
       overwritten = &call.blob(ids[i]);
       break;
     }
@@ -129,7 +129,7 @@ bool KernelStream::run_on_memory(const Call& call) {
   for (uint32_t may = kernel.may_overwrite() & inputs.dying; may != 0; may &= may - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(may));
     Blob& source = *inputs.blobs[i];
-    if (!source.value.is_reusable()) continue;
+    if (!source.is_reusable()) continue;
     if (!run_kernel_on(call, inputs.data[i], inputs)) return true;
     inputs.dying &= ~(may & -may);
     if (inputs.dying != 0) drop_dying(inputs, &source);

@@ -147,5 +147,18 @@ TEST(Status, ALongListIsCutAndOperatorsThatHaveFinishedAreNoCause) {
             "  devices 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 4 more wait for [move]");
 }
 
+TEST(Status, OfTransfersThatNobodyWaitsForTheFirstTell) {
+  Answer answer;
+  answer.devices.push_back({.device = 0, .activity = Activity::kWaits, .at = {9, 1}, .waits_for = {3, 11}});
+  for (uint32_t i = 0; i < 12; ++i) {
+    answer.transfers.push_back({.place = {3, i}, .number = i, .phase = TransferPhase::kReceives, .waits_for = {1}});
+  }
+  const StatusNames names{.operator_at = [](const Place&) { return "[move]"; }, .owed_by = [](int32_t) { return ""; }};
+  std::string expected = "  device 0 waits for [move]";
+  for (int i : {0, 1, 2, 3, 4, 5, 6, 7, 11})
+    expected += "\n  node 0: transfer " + std::to_string(i) + ", [move], waits for a message of node 1";
+  EXPECT_EQ(describe_status({answer}, names), expected + "\n  and 3 more transfers that nobody waits for yet");
+}
+
 }  // namespace
 }  // namespace dtorch

@@ -87,7 +87,7 @@ class Slurm(unittest.TestCase):
         return self.cluster.submit("--chdir", self.scratch, *sbatch_options, SOURCE / "scripts/slurm" / script, *arguments, env=env)
 
     def output(self):
-        return "".join(f"--- {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.scratch.glob("*.out")))
+        return "".join(f"--- {path.name}\n{path.read_text()[-20000:]}" for path in sorted(self.scratch.glob("*.out")))
 
     def places(self):
         """Rank -> (host, cores that it may use)."""
