@@ -15,12 +15,18 @@ inline std::string mpi_error_text(int code) {
   return std::string(text, static_cast<size_t>(length));
 }
 
+// What MPI itself says; it needn't say so on all ranks.
+class MpiError : public RuntimeFault {
+ public:
+  using RuntimeFault::RuntimeFault;
+};
+
 inline void check_mpi(int code, const char* what) {
   if (code != MPI_SUCCESS)
-    throw RuntimeFault(std::string(what, std::string_view(what).find('(')) + ": " + mpi_error_text(code));
+    throw MpiError(std::string(what, std::string_view(what).find('(')) + ": " + mpi_error_text(code));
 }
 
 }  // namespace dtorch
 
-// Throws RuntimeFault "MPI_Isend: what MPI says".
+// Throws MpiError "MPI_Isend: what MPI says".
 #define DTORCH_MPI(call) ::dtorch::check_mpi((call), #call)

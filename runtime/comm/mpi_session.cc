@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -106,6 +107,11 @@ std::unique_ptr<MpiSession> MpiSession::start(int* argc, char*** argv, MpiOption
   s.options = options;
   try {
     s.connect(provided);
+  } catch (const MpiError& error) {
+    // The other ranks may be waiting for this one, and a launcher needn't care that it ends.
+    std::cerr << "error: rank " + std::to_string(s.rank) + " can't join the others: " + error.what() + "\n";
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    throw;
   } catch (const std::exception&) {
     // Whoever catches this says why before the job ends; MPI_Abort would be first.
     s.finished = true;

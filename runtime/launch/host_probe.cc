@@ -122,7 +122,12 @@ std::vector<std::string> launch_command(const SupervisedJob& job, const std::vec
                "--cpu-bind=none",
                "--nodes=" + std::to_string(hosts.size()),
                "--ntasks=" + ranks};
-    if (job.recover) command.insert(command.end(), {"--no-kill", "--kill-on-bad-exit=0"});
+    if (job.recover) {
+      command.insert(command.end(), {"--no-kill", "--kill-on-bad-exit=0"});
+    } else {
+      command.push_back(
+          "--wait=60");  // seconds; else the others wait for ever for a rank that has ended before its time
+    }
   } else {
     // Without --bind-to none Open MPI ties a rank with all its threads to one core where there are two ranks.
     command = {"mpirun", "--oversubscribe", "--bind-to", "none"};

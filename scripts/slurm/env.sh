@@ -93,6 +93,8 @@ dtorch_launch() {
       dtorch_host_file=$(mktemp)
       printf '%s\n' "${dtorch_nodes[0]}" "${dtorch_nodes[@]}" > "$dtorch_host_file"
       export SLURM_HOSTFILE=$dtorch_host_file
+      # Else the others wait for ever for a rank that has ended before its time; a job that recovers goes on without it.
+      [ "$DTORCH_RECOVER" = on ] || launcher_options+=(--wait=60)
       start=(srun --mpi=pmix --overlap --distribution=arbitrary --overcommit --cpu-bind=none --ntasks="$ranks" "${launcher_options[@]}")
       ;;
     *) dtorch_fail "DTORCH_LAUNCHER is '$DTORCH_LAUNCHER'; it must be mpirun or srun" ;;
