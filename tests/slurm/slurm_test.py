@@ -201,9 +201,14 @@ class Slurm(unittest.TestCase):
         library = next(line.split()[2] for line in cluster.run("ldd", APP).splitlines() if "libhdf5" in line)
         self.cluster.on_node("node2", "mount", "--bind", "/dev/null", os.path.realpath(library))
         self.addCleanup(self.cluster.on_node, "node2", "umount", os.path.realpath(library))
-        job = self.submit("train.sbatch", THREE_NODES, self.train_arguments("3"))
-        said = self.cluster.wait(job, 60)
-        self.assertEqual((said["JobState"], said["ExitCode"]), ("FAILED", "1:0"), self.output())
+        # On a busy machine Open MPI's own daemon may fail to start there, which is told as such.
+        for _ in range(3):
+            job = self.submit("train.sbatch", THREE_NODES, self.train_arguments("3"))
+            said = self.cluster.wait(job, 60)
+            self.assertEqual((said["JobState"], said["ExitCode"]), ("FAILED", "1:0"), self.output())
+            if "An ORTE daemon has unexpectedly failed" not in self.output():
+                break
+            self.setUp()
         self.assertIn("the program doesn't start on host node2", self.output())
         self.assertIn("error while loading shared libraries", self.output())
 
