@@ -1,8 +1,7 @@
 // The whole pipeline against a bare LibTorch C++ loop in the same process: y = y + b, dependent operators, the last
 // value read and compared. Interleaved pairs, median of the ratios. Under mpirun -np 2 / 3 the names end in .np2 / .np3
-// (the same bare loop is the baseline). Also the latency of add + item, at once and
-// after idling, and bytes and messages an operator. One JSON
-// object a line.
+// (the same bare loop is the baseline). Also the latency of add + item, at once and after idling, and bytes and
+// messages an operator. One JSON object a line.
 #include <ATen/ops/add.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -20,40 +19,13 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/pairs.h"
+#include "bench/bare_loop.h"
 #include "dtorch/dtorch.h"
 
 namespace {
 
 using namespace dtorch;
 using namespace dtorch::bench;
-
-void print(const std::string& name, double value, const std::string& unit, double baseline = 0, double ratio = 0) {
-  nlohmann::json line{{"name", name + suffix()}, {"value", value}, {"unit", unit}};
-  if (baseline > 0) {
-    line["baseline"] = baseline;
-    line["ratio"] = ratio;
-  }
-  std::cout << line.dump() << '\n' << std::flush;
-}
-
-// ours() and bare() each run `count` operators and return the last value, which must agree.
-void compare(const std::string& name, int count, const std::function<double()>& ours,
-             const std::function<double()>& bare) {
-  std::vector<double> ratios, our_us, bare_us;
-  for (int pair = 0; pair <= kPairs; ++pair) {
-    double value = 0, expected = 0;
-    const double mine = seconds([&] { value = ours(); });
-    const double theirs = seconds([&] { expected = bare(); });
-    if (value != expected)
-      throw RuntimeFault(name + ": " + std::to_string(value) + ", the bare loop gives " + std::to_string(expected));
-    if (pair == 0) continue;  // warm-up
-    ratios.push_back(mine / theirs);
-    our_us.push_back(mine / count * 1e6);
-    bare_us.push_back(theirs / count * 1e6);
-  }
-  print(name, median(our_us), "us/operator", median(bare_us), median(ratios));
-}
 
 void bench_add(const std::string& name, int64_t elements, int count) {
   Tensor b = full({elements}, 0.5);

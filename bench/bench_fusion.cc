@@ -17,38 +17,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/pairs.h"
+#include "bench/bare_loop.h"
 #include "dtorch/dtorch.h"
 
 namespace {
 
 using namespace dtorch;
 using namespace dtorch::bench;
-
-// ours() and bare() each run `count` operators and return a value of the result, which must agree.
-void compare(const std::string& name, int count, const std::function<double()>& ours,
-             const std::function<double()>& bare) {
-  std::vector<double> ratios, our_us, bare_us;
-  for (int pair = 0; pair <= kPairs; ++pair) {
-    double value = 0, expected = 0;
-    const double mine = seconds([&] { value = ours(); });
-    const double theirs = seconds([&] { expected = bare(); });
-    if (value != expected)
-      throw RuntimeFault(name + ": " + std::to_string(value) + ", the bare loop gives " + std::to_string(expected));
-    if (pair == 0) continue;  // warm-up
-    ratios.push_back(mine / theirs);
-    our_us.push_back(mine / count * 1e6);
-    bare_us.push_back(theirs / count * 1e6);
-  }
-  std::cout << nlohmann::json{{"name", name + suffix()},
-                              {"value", median(our_us)},
-                              {"unit", "us/operator"},
-                              {"baseline", median(bare_us)},
-                              {"ratio", median(ratios)}}
-                   .dump()
-            << '\n'
-            << std::flush;
-}
 
 // `chains` chains of `length` adds, each a subgraph of its own that goes on from the one before.
 void bench_chain(const std::string& name, Client& client, int64_t elements, int length, int chains) {

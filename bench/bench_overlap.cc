@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "bench/doze.h"
 #include "bench/pairs.h"
 #include "dtorch/dtorch.h"
 #include "runtime/comm/slow_transport.h"
@@ -22,28 +22,7 @@ using namespace dtorch;
 using namespace dtorch::bench;
 
 constexpr int kGradients = 24, kWarmUp = 6;
-constexpr std::chrono::microseconds kCompute{4000}, kMessage{3000};
-
-void doze_kernel(KernelContext& context) {
-  std::this_thread::sleep_for(kCompute);
-  context.output(0) = context.input(0);
-}
-
-std::vector<OutputMeta> infer_doze(const InferContext& context) { return {{context.shape(0), context.dtype(0)}}; }
-Rule doze_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
-  const Shape shapes[] = {context.shape(0)};
-  return elementwise_rule(shapes, outputs[0].global_shape, Linear::kInFirst);
-}
-
-constinit OperatorDef doze_op = {
-    .name = "doze",
-    .signature = "doze(x) -> Tensor",
-    .infer = infer_doze,
-    .rule = doze_rule,
-    .kernel = doze_kernel,
-};
-
-Tensor doze(const Tensor& x) { return record(doze_op, NoAttrs{}, {&x}, Where::current()); }
+constexpr std::chrono::microseconds kMessage{3000};
 
 struct Step {
   bool computes = true, reduces = true;

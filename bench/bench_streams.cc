@@ -2,15 +2,14 @@
 // only sleeps, so that the figure doesn't hang on the machine's cores; and what handing calls over costs: a chain of
 // small additions. Jobs in this process, one with one stream, one with two. One JSON object a line:
 // streams.two_chains (at most 0.65) and streams.small_chain are the time with two streams by that with one.
-#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "bench/doze.h"
 #include "bench/pairs.h"
 #include "dtorch/dtorch.h"
 
@@ -20,27 +19,6 @@ using namespace dtorch;
 using namespace dtorch::bench;
 
 constexpr int kLength = 20, kAdditions = 4000;
-
-void doze_kernel(KernelContext& context) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  context.output(0) = context.input(0);
-}
-
-std::vector<OutputMeta> infer_doze(const InferContext& context) { return {{context.shape(0), context.dtype(0)}}; }
-Rule doze_rule(const InferContext& context, std::span<const OutputMeta> outputs) {
-  const Shape shapes[] = {context.shape(0)};
-  return elementwise_rule(shapes, outputs[0].global_shape, Linear::kInFirst);
-}
-
-constinit OperatorDef doze_op = {
-    .name = "doze",
-    .signature = "doze(x) -> Tensor",
-    .infer = infer_doze,
-    .rule = doze_rule,
-    .kernel = doze_kernel,
-};
-
-Tensor doze(const Tensor& x) { return record(doze_op, NoAttrs{}, {&x}, Where::current()); }
 
 struct Times {
   double two_chains = 0, small_chain = 0;
