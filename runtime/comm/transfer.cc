@@ -78,6 +78,7 @@ struct Transfer::State {
   void end_times(Transfer& transfer);
   void build_all(Transfer& transfer);
   void charge_shared(Transfer& transfer);
+  const std::string& error_of(std::span<const NodePlan::RemotePart> parts) const;
   const std::string& error_of(const NodePlan::Destination& destination) const;
   NativeTensor build(const NodePlan::Destination& destination) const;
   void fold_piece(const NodePlan::LocalPiece& piece, const NativeTensor& result) const;
@@ -114,12 +115,10 @@ void Transfer::State::post_sends(Transport& transport, uint32_t tag) {
     Outgoing& to = outgoing.emplace_back();
     to.node = node;
     to.message = TransferMessage(stage().send_bytes.at(node));
-    const auto failed = std::find_if(parts.begin(), parts.end(),
-                                     [&](const auto& part) { return !error_of_source(part.source).empty(); });
-    if (failed != parts.end())
-      to.message.poison(error_of_source(failed->source));
+    if (const std::string& error = error_of(parts); !error.empty())
+      to.message.poison(error);
     else
-      to.message.pack(parts, values);
+      to.message.pack(parts, values, stage().stage.reduce);
     if (times) times->note_sent(node, stage().send_bytes.at(node));
     to.request = transport.send(node, tag, to.message.bytes(), to.message.owner());
   }
@@ -141,6 +140,17 @@ bool Transfer::State::receives_arrived(Transport& transport) {
 bool Transfer::State::sends_done(Transport& transport) {
   std::erase_if(outgoing, [&](const Outgoing& to) { return transport.test(to.request); });
   return outgoing.empty();
+}
+
+const std::string& Transfer::State::error_of(std::span<const NodePlan::RemotePart> parts) const {
+  static const std::string none;
+  for (const NodePlan::RemotePart& part : parts) {
+    if (const std::string& error = error_of_source(part.source); !error.empty()) return error;
+    for (const auto& [source, box] : part.folded) {
+      if (const std::string& error = error_of_source(source); !error.empty()) return error;
+    }
+  }
+  return none;
 }
 
 const std::string& Transfer::State::error_of(const NodePlan::Destination& destination) const {
@@ -251,6 +261,16 @@ void Transfer::State::fold_piece(const NodePlan::LocalPiece& piece, const Native
       memory = packed;
     }
     parts.push_back(memory);
+  }
+  if (piece.folds_here_first) {
+    const auto is_here = [](const NodePlan::PartRef& part) { return part.node == NodePlan::kHere; };
+    const auto first = std::find_if(piece.parts.begin(), piece.parts.end(), is_here) - piece.parts.begin();
+    const auto size = std::count_if(piece.parts.begin(), piece.parts.end(), is_here);
+    std::byte* folded = temporaries.emplace_back(allocate(bytes)).get();
+    fold_parts(std::span(parts).subspan(static_cast<size_t>(first), static_cast<size_t>(size)), count, what.to->dtype,
+               what.reduce, 1, folded);
+    parts[static_cast<size_t>(first)] = folded;
+    parts.erase(parts.begin() + first + 1, parts.begin() + first + size);
   }
   // Without parts the value is 0, whatever this stage folds elsewhere.
   if (parts.empty())

@@ -1,6 +1,7 @@
 // A redistribution under way on one node: the executor of a plan over point-to-point messages, copies between devices
 // of this node by direct memory. All pieces between two nodes in one stage travel in one message. Folds go in mesh
-// order, in float32 at least for half types, so that bits don't depend on which node holds a device.
+// order, in float32 at least for half types, so that bits don't depend on which node holds a device; or, in the fastest
+// order, over what each node has folded of its own, which sends less.
 //
 //   message := magic:u32 poisoned:u32 text_bytes:u64 zero:u64[6] body      (native byte order: nodes are alike)
 //   body    := the parts, packed row-major, each at a multiple of kPartAlignment; at least kMinBody bytes
@@ -31,10 +32,11 @@ struct NodePlan {
   // A box that a local device gets: from one source (copy) or folded from several, in order. No source: it is 0.
   struct LocalPiece {
     int64_t device = 0;
-    Box box;                       // global coordinates
-    Box local_box;                 // in the coordinates of the destination's part
-    std::vector<int64_t> sources;  // device numbers
-    std::vector<PartRef> parts;    // one a source
+    Box box;                        // global coordinates
+    Box local_box;                  // in the coordinates of the destination's part
+    std::vector<int64_t> sources;   // device numbers; of several that another node has folded, the first
+    std::vector<PartRef> parts;     // one a source
+    bool folds_here_first = false;  // the parts of this node, which stand together, as one part
   };
   // A box that goes to or comes from another node, at a byte offset of the body of the message between the two. Sent
   // once, however many devices of the other node take it.
@@ -43,6 +45,8 @@ struct NodePlan {
     Box box;                         // global coordinates
     Box source_box;                  // in the coordinates of the source's part
     size_t offset = 0;
+    // More sources on the same node, with their boxes, to be folded behind the first before it is sent.
+    std::vector<std::pair<int64_t, Box>> folded = {};
   };
   struct Destination {
     int64_t device = 0;
@@ -61,8 +65,12 @@ struct NodePlan {
   std::vector<int64_t> local_sources, local_destinations;  // device numbers
   int32_t node = 0;
 };
+// kByNode: what several devices of a node have of one piece is folded there first, so that bits depend on the nodes.
+// All nodes alike. Sums of half types keep the mesh's order: on their way they would be rounded once more.
+enum class FoldOrder { kMesh, kByNode };
 // The plan has at least one stage (its kind isn't kNothing).
-std::shared_ptr<const NodePlan> lower_plan(const RedistributePlan& plan, const DeviceBinding& binding, int32_t node);
+std::shared_ptr<const NodePlan> lower_plan(const RedistributePlan& plan, const DeviceBinding& binding, int32_t node,
+                                           FoldOrder order = FoldOrder::kMesh);
 
 // Folds `parts` (packed, `count` elements of `dtype` each) in order into `result`, which may be one of them; parts may
 // be null for the identity. kAvg folds as kSum. The quotient by `divisor` is rounded once, with the sum, for half

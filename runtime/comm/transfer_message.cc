@@ -10,6 +10,19 @@ namespace {
 
 constexpr uint32_t kMagic = 0x54445431;
 
+// Behind what is packed at `at`.
+void fold_further(const NodePlan::RemotePart& part, const std::map<int64_t, NativeTensor>& sources, ReduceOp reduce,
+                  std::byte* at) {
+  std::vector<std::byte> packed;
+  for (const auto& [device, box] : part.folded) {
+    const NativeTensor& source = sources.at(device);
+    packed.resize(static_cast<size_t>(box.num_elements() * size_of(source.dtype())));
+    pack_box(source, box, packed.data());
+    const std::byte* const both[] = {at, packed.data()};
+    fold_parts(both, box.num_elements(), source.dtype(), reduce, 1, at);
+  }
+}
+
 }  // namespace
 
 struct TransferMessage::Header {
@@ -29,8 +42,8 @@ TransferMessage::TransferMessage(size_t body_bytes) : size_(kHeaderBytes + std::
   }
 }
 
-void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts,
-                           const std::map<int64_t, NativeTensor>& sources) {
+void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources,
+                           ReduceOp reduce) {
   const Header header;
   std::memcpy(memory_.get(), &header, sizeof(header));
   std::byte* body = memory_.get() + kHeaderBytes;
@@ -39,7 +52,9 @@ void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts,
   for (const NodePlan::RemotePart& part : parts) {
     const NativeTensor& source = sources.at(part.source);
     std::memset(body + end, 0, part.offset - end);
-    pack_box(source, part.source_box, body + part.offset);
+    std::byte* const at = body + part.offset;
+    pack_box(source, part.source_box, at);
+    fold_further(part, sources, reduce, at);
     end = part.offset + static_cast<size_t>(part.source_box.num_elements() * size_of(source.dtype()));
   }
   std::memset(body + end, 0, size_ - kHeaderBytes - end);

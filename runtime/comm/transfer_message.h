@@ -28,7 +28,9 @@ class TransferMessage {
   std::shared_ptr<const void> owner() const { return memory_; }
   const std::byte* body() const { return memory_.get() + kHeaderBytes; }
 
-  void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources);
+  // reduce: how parts of several sources are folded.
+  void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources,
+            ReduceOp reduce);
   void pack(std::span<const int64_t> numbers);
   // Cuts the text where the message ends.
   void poison(const std::string& text);

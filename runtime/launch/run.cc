@@ -119,7 +119,6 @@ void check_available(const RuntimeOptions& options) {
     throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
   if (options.recover && options.heartbeat_timeout_s == 0)
     throw UserError("--recover needs a --heartbeat-timeout above 0: nobody would notice that a node is lost");
-  if (options.fast_reduce) throw UserError("--fast-reduce: this version has ordered reductions only");
 }
 
 MpiOptions mpi_options(const RuntimeOptions& options) {

@@ -151,7 +151,8 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
         plan_row_exchange(rows.layout.mesh(), axis, rows.global_shape.back(), rows.dtype, node.binding, node.node);
     lowered->moves = true;
   } else if (lowered->moves) {
-    lowered->plan = lower_plan(plan, node.binding, node.node);
+    lowered->plan = lower_plan(plan, node.binding, node.node,
+                               node.config.ordered_reductions ? FoldOrder::kMesh : FoldOrder::kByNode);
   }
   lowered->takes_part = lowered->moves && !(lowered->move_sources().empty() && lowered->move_destinations().empty());
   lowered->devices.reserve(local_devices.size() * node.num_streams());

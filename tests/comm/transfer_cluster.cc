@@ -36,10 +36,10 @@ class Exchange::NodeTransfer final : public Transfer {
   int32_t node_;
 };
 
-Exchange::Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding)
+Exchange::Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding, FoldOrder order)
     : from_(from), to_(to), ready_(static_cast<size_t>(binding.num_nodes)) {
   const RedistributePlan plan = make_redistribute_plan(from, to);
-  for (int32_t node = 0; node < binding.num_nodes; ++node) plans_.push_back(lower_plan(plan, binding, node));
+  for (int32_t node = 0; node < binding.num_nodes; ++node) plans_.push_back(lower_plan(plan, binding, node, order));
 }
 
 Cluster::Cluster(int64_t num_devices, int32_t num_nodes)

@@ -24,7 +24,8 @@ struct Delivery {
 // One redistribution over all nodes: inputs by device, results by device.
 class Exchange {
  public:
-  Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding);
+  Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding,
+           FoldOrder order = FoldOrder::kMesh);
   // Of a source device; a device without either has failed with an empty text.
   void set_value(int64_t device, NativeTensor value) { values_[device] = std::move(value); }
   void set_error(int64_t device, std::string error) { errors_[device] = std::move(error); }

@@ -21,9 +21,9 @@ NativeTensor filled(const Shape& shape, float value) {
 
 // Runs one exchange in which `failed` has no value.
 std::map<int64_t, Delivery> run_poisoned(const TensorMeta* from, const TensorMeta* to, int32_t num_nodes,
-                                         int64_t failed, const std::string& text) {
+                                         int64_t failed, const std::string& text, FoldOrder order = FoldOrder::kMesh) {
   Cluster cluster(4, num_nodes);
-  Exchange exchange(from, to, cluster.binding());
+  Exchange exchange(from, to, cluster.binding(), order);
   for (int64_t device : from->layout.mesh().devices()) {
     if (device == failed)
       exchange.set_error(device, text);
@@ -55,6 +55,17 @@ TEST(Poison, CrossesStages) {
   for (int32_t num_nodes : {1, 2, 4}) {
     for (const auto& [device, delivery] : run_poisoned(from, to, num_nodes, 2, "lost"))
       EXPECT_EQ(delivery.error, "lost") << device;
+  }
+}
+
+TEST(Poison, OfOneOfSeveralThatANodeFoldsReachesTheSum) {
+  const DeviceMesh mesh("cpu", {4}, {2, 0, 1, 3});
+  for (int64_t failed = 0; failed < 4; ++failed) {
+    for (const Shape& shape : {Shape{8}, Shape{}}) {
+      const auto got = run_poisoned(meta(mesh, shape, {Partial(kSum)}), meta(mesh, shape, {Replicate()}), 2, failed,
+                                    "lost", FoldOrder::kByNode);
+      for (const auto& [device, delivery] : got) EXPECT_EQ(delivery.error, "lost") << device << ", failed " << failed;
+    }
   }
 }
 

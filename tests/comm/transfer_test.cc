@@ -182,14 +182,15 @@ std::vector<Pair> pairs_of(const std::vector<const TensorMeta*>& from, const std
 }
 
 // All exchanges under way at once; nodes become ready in an order of their own. Returns what devices got, in the order
-// of pairs.
-std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int32_t num_nodes, bool whole_numbers) {
+// of pairs. bytes_sent: between nodes.
+std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int32_t num_nodes, bool whole_numbers,
+                                             FoldOrder fold_order = FoldOrder::kMesh, int64_t* bytes_sent = nullptr) {
   Cluster cluster(kDevices, num_nodes);
   std::vector<std::unique_ptr<Exchange>> exchanges;
   std::vector<std::vector<Values>> sources;
   std::vector<std::pair<Exchange*, int32_t>> order;
   for (const auto& [from, to] : pairs) {
-    exchanges.push_back(std::make_unique<Exchange>(from, to, cluster.binding()));
+    exchanges.push_back(std::make_unique<Exchange>(from, to, cluster.binding(), fold_order));
     sources.push_back(fill_sources(*exchanges.back(), whole_numbers));
     cluster.submit(*exchanges.back(), exchanges.size());
     for (int32_t node = 0; node < num_nodes; ++node) order.emplace_back(exchanges.back().get(), node);
@@ -197,6 +198,7 @@ std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int
   std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(num_nodes)));
   for (const auto& [exchange, node] : order) cluster.make_ready(*exchange, node);
   EXPECT_TRUE(cluster.wait());
+  if (bytes_sent != nullptr) *bytes_sent = cluster.bytes_sent();
   std::vector<std::map<int64_t, Delivery>> results;
   for (size_t i = 0; i < exchanges.size(); ++i) {
     if (whole_numbers) expect_right(*exchanges[i], sources[i]);
@@ -205,7 +207,10 @@ std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int
   return results;
 }
 
-class OnNodes : public testing::TestWithParam<int32_t> {};
+class OnNodes : public testing::TestWithParam<std::pair<int32_t, FoldOrder>> {
+ protected:
+  void run_all(const std::vector<Pair>& pairs) { run(pairs, GetParam().first, true, GetParam().second); }
+};
 
 TEST_P(OnNodes, EveryPairOfPlacementsOnOneAxisGivesEveryDeviceItsPart) {
   const DeviceMesh mesh = init_device_mesh("cpu", {4});
@@ -213,14 +218,14 @@ TEST_P(OnNodes, EveryPairOfPlacementsOnOneAxisGivesEveryDeviceItsPart) {
     const auto metas =
         all_metas(mesh, shape, kFloat32,
                   {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kAvg), Partial(kMax), Partial(kMin)});
-    run(pairs_of(metas, metas), GetParam(), true);
+    run_all(pairs_of(metas, metas));
   }
 }
 
 TEST_P(OnNodes, EveryPairOfPlacementsOnTwoAxesGivesEveryDeviceItsPart) {
   const auto metas = all_metas(init_device_mesh("cpu", {2, 2}), {5, 3}, kFloat64,
                                {Replicate(), Shard(0), Shard(1), Partial(kSum), Partial(kMax)});
-  run(pairs_of(metas, metas), GetParam(), true);
+  run_all(pairs_of(metas, metas));
 }
 
 TEST_P(OnNodes, BetweenDifferentMeshesEveryDeviceGetsItsPart) {
@@ -233,10 +238,17 @@ TEST_P(OnNodes, BetweenDifferentMeshesEveryDeviceGetsItsPart) {
     const auto some = all_metas(mesh, shape, kInt64, choices);
     metas.insert(metas.end(), some.begin(), some.end());
   }
-  run(pairs_of(metas, metas), GetParam(), true);
+  run_all(pairs_of(metas, metas));
 }
 
-INSTANTIATE_TEST_SUITE_P(Transfer, OnNodes, testing::Values(1, 2, 3, 4), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Transfer, OnNodes,
+                         testing::Values(std::pair(1, FoldOrder::kMesh), std::pair(2, FoldOrder::kMesh),
+                                         std::pair(3, FoldOrder::kMesh), std::pair(4, FoldOrder::kMesh),
+                                         std::pair(2, FoldOrder::kByNode), std::pair(3, FoldOrder::kByNode)),
+                         [](const auto& param) {
+                           return std::to_string(param.param.first) +
+                                  (param.param.second == FoldOrder::kMesh ? "" : "FoldingByNode");
+                         });
 
 TEST(Transfer, BitsDontDependOnTheNumberOfNodes) {
   for (DType dtype : {kFloat32, kBFloat16, kFloat16}) {
@@ -256,10 +268,53 @@ TEST(Transfer, BitsDontDependOnTheNumberOfNodes) {
   }
 }
 
+// The mesh begins on one node or the other, and goes to and fro between them.
+TEST(Transfer, FoldedByNodeReplicasHaveTheSameBits) {
+  for (DType dtype : {kFloat32, kBFloat16}) {
+    for (const Shape& shape : {Shape{7, 3}, Shape{}}) {
+      std::vector<Pair> pairs;
+      for (const std::vector<int64_t>& devices : {std::vector<int64_t>{0, 1, 2, 3}, {2, 0, 1, 3}, {3, 1, 0, 2}}) {
+        const DeviceMesh mesh("cpu", {4}, devices);
+        for (const Placement& pending : {Partial(kSum), Partial(kAvg), Partial(kMax)}) {
+          pairs.emplace_back(intern_meta(shape, dtype, Layout(mesh, {pending}, shape.ndim())),
+                             intern_meta(shape, dtype, Layout(mesh, {Replicate()}, shape.ndim())));
+        }
+      }
+      const auto ordered = run(pairs, 2, false);
+      const auto got = run(pairs, 2, false, FoldOrder::kByNode);
+      bool differs = false;
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        for (const auto& [device, delivery] : got[i]) {
+          EXPECT_EQ(delivery.bytes, got[i].at(0).bytes) << pairs[i].first->str() << " device " << device;
+        }
+        const bool is_sum = pairs[i].first->layout.placement(0).reduce != kMax;
+        const bool same = got[i].at(0).bytes == ordered[i].at(0).bytes;
+        if (dtype == kBFloat16 || !is_sum) EXPECT_TRUE(same) << pairs[i].first->str();
+        differs |= !same;
+      }
+      if (dtype == kFloat32 && shape.ndim() != 0) EXPECT_TRUE(differs) << "no sum had another order";
+    }
+  }
+}
+
+TEST(Transfer, FoldedByNodeHalfOfAPendingSumIsSent) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {4});
+  const Shape shape{1 << 16};
+  const std::vector<Pair> pairs{{intern_meta(shape, kFloat32, Layout(mesh, {Partial(kSum)}, 1)),
+                                 intern_meta(shape, kFloat32, Layout(mesh, {Shard(0)}, 1))}};
+  int64_t in_mesh_order = 0, by_node = 0;
+  run(pairs, 2, false, FoldOrder::kMesh, &in_mesh_order);
+  run(pairs, 2, false, FoldOrder::kByNode, &by_node);
+  const int64_t tensor = shape[0] * size_of(kFloat32);
+  EXPECT_NEAR(in_mesh_order, 2 * tensor, 1024);  // headers
+  EXPECT_NEAR(by_node, tensor, 1024);
+}
+
 TEST(Transfer, ScalarsTravel) {
   const DeviceMesh mesh = init_device_mesh("cpu", {4});
   const auto metas = all_metas(mesh, {}, kFloat64, {Replicate(), Partial(kSum), Partial(kMin)});
   run(pairs_of(metas, metas), 4, true);
+  run(pairs_of(metas, metas), 2, true, FoldOrder::kByNode);
 }
 
 }  // namespace
