@@ -43,7 +43,8 @@ void CommandLine::store(const std::string& place, const Parse& parse) {
 void CommandLine::parse(int argc, char** argv) {
   using Style = po::command_line_style::style_t;
   const int style = po::command_line_style::default_style & ~Style::allow_guessing & ~Style::allow_short;
-  store("", [&] { return po::command_line_parser(argc, argv).options(options_).style(style).positional({}).run(); });
+  store("",
+        [&] { return po::command_line_parser(argc, argv).options(options_).style(style).positional(words_).run(); });
   if (values_.count("config")) {
     for (const ConfigLine& line : read_config(values_["config"].as<std::string>())) {
       if (is_runtime_option(line.name)) continue;  // taken before the job began

@@ -12,6 +12,8 @@ class CommandLine {
   CommandLine(std::string usage, std::string about);
   // Add options to this: command.options().add_options()("steps", po::value(&steps)->default_value(100), "...").
   boost::program_options::options_description& options() { return options_; }
+  // The words of an option may stand without its name: so many of them (-1: all that are left), in the order of calls.
+  void add_words_of(const std::string& option, int count) { words_.add(option.c_str(), count); }
   // Options from the command line, then from --config FILE (config_file.h); the command line wins. Throws
   // UserError: an unknown option (with the nearest name), a bad value, a missing one.
   void parse(int argc, char** argv);
@@ -25,6 +27,7 @@ class CommandLine {
   void store(const std::string& place, const Parse& parse);
   std::string usage_, about_;
   boost::program_options::options_description options_;
+  boost::program_options::positional_options_description words_;
   boost::program_options::variables_map values_;
 };
 

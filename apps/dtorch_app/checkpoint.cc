@@ -1,6 +1,8 @@
 // `dtorch_app checkpoint`: look at checkpoints, check and compare them, hand one on as safetensors. Needs no device.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "apps/common/command_line.h"
 #include "apps/dtorch_app/commands.h"
@@ -18,14 +20,16 @@ struct Options {
 
 CommandLine command_line(Options& options) {
   CommandLine command(
-      "dtorch_app checkpoint --do ls|verify|diff|export --path DIR [DIR]",
+      "dtorch_app checkpoint ls|verify|diff|export DIR [DIR]",
       "ls: the checkpoints in a directory; verify: whether every byte is as it was written; diff: which "
       "tensors of two differ; export: the model's tensors as a safetensors file.");
   auto add = command.options().add_options();
-  add("do", po::value(&options.action)->required()->value_name("ACTION"), "ls, verify, diff or export");
-  add("path", po::value(&options.paths)->multitoken()->required()->value_name("DIR"),
-      "a checkpoint, or a directory of which the newest complete one is taken");
+  add("do", po::value(&options.action)->value_name("ACTION"), "ls, verify, diff or export; or the first word");
+  add("path", po::value(&options.paths)->multitoken()->value_name("DIR"),
+      "a checkpoint, or a directory of which the newest complete one is taken; or the words after the first");
   add("out", po::value(&options.out)->value_name("FILE"), "of export: the file to write");
+  command.add_words_of("do", 1);
+  command.add_words_of("path", -1);
   return command;
 }
 
@@ -54,15 +58,12 @@ std::string help_checkpoint() {
 
 int run_checkpoint(Client&, int argc, char** argv) {
   Options options;
-  // "checkpoint ls DIR ..." is short for "checkpoint --do ls --path DIR ...".
-  std::vector<std::string> words(argv, argv + argc);
-  if (argc > 1 && words[1].rfind("--", 0) != 0) {
-    words.insert(words.begin() + 1, "--do");
-    if (argc > 2 && words[3].rfind("--", 0) != 0) words.insert(words.begin() + 3, "--path");
-  }
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  command_line(options).parse(static_cast<int>(pointers.size()), pointers.data());
+  command_line(options).parse(argc, argv);
+  const auto is_known = [&](const char* action) { return options.action == action; };
+  const char* const actions[] = {"ls", "verify", "diff", "export"};
+  if (std::none_of(std::begin(actions), std::end(actions), is_known))
+    throw UserError("checkpoint can ls, verify, diff and export" +
+                    (options.action.empty() ? ": say which, and a directory" : ", not '" + options.action + "'"));
   const size_t wanted = options.action == "diff" ? 2 : 1;
   if (options.paths.size() != wanted) {
     throw UserError("checkpoint " + options.action + " takes " + std::to_string(wanted) + " path" +
@@ -79,8 +80,6 @@ int run_checkpoint(Client&, int argc, char** argv) {
   }
   if (options.action == "verify") return verify(path);
   if (options.action == "diff") return diff(path, options.paths[1]);
-  if (options.action != "export")
-    throw UserError("checkpoint can ls, verify, diff and export, not '" + options.action + "'");
   if (options.out.empty()) throw UserError("checkpoint export needs --out FILE");
   std::cout << "wrote " << options.out << ": " << checkpoint::export_safetensors(path, options.out) << " tensors\n";
   return 0;

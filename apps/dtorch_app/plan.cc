@@ -37,6 +37,7 @@ struct Plan {
 class Planner {
  public:
   Planner(Client& client, TrainOptions options) : client_(client), options_(std::move(options)) {
+    if (!options_.data.empty()) options_.model.vocab = TokenData::open(options_.data).vocab();
     if (!options_.init_from.empty()) options_.model = io::open_llama(options_.init_from).config;
     const DType dtype = dtype_from_name(options_.dtype);
     const bool is_narrow = dtype == kBFloat16 || dtype == kFloat16;  // with parameters in float32

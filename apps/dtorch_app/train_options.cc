@@ -42,12 +42,8 @@ void TrainOptions::add_model_to(CommandLine& command) {
   add("accumulate", integer(accumulate), "parts a step's batch is computed in, one after the other");
 }
 
-CommandLine TrainOptions::command_line() {
-  CommandLine command("dtorch_app train --data FILE.h5 [options]",
-                      "Trains a Llama on a token file made by `dtorch_app prepare`.");
+void TrainOptions::add_training_to(CommandLine& command) {
   auto add = command.options().add_options();
-  add("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
-  add_model_to(command);
   add("steps", integer(steps), "optimizer steps in total");
   add("lr", real_option(lr), "peak learning rate of AdamW");
   add("warmup", integer(warmup), "steps of linear warm-up");
@@ -69,14 +65,21 @@ CommandLine TrainOptions::command_line() {
       "MiB that must be free where checkpoints go; below it the run saves and ends (0: a quarter more than one takes)");
   add("wait-for-saves", po::bool_switch(&wait_for_saves),
       "go on only when a checkpoint is on the disk; otherwise it is written while training goes on, from the values of "
-      "its "
-      "step, which costs memory for what changes until then");
+      "its step, which costs memory for what changes until then");
   add("resume", po::bool_switch(&resume), "go on from the newest complete checkpoint, if there is one");
   add("metrics", text(metrics, "FILE"), "JSON lines: step, loss, grad_norm, lr, tokens_per_s, peak_bytes");
   add("log-every", integer(log_every), "steps between lines where the output isn't a terminal");
   add("profile", po::bool_switch(&profile),
       "at the end: what each operator cost, what moved between devices, how long these were busy");
   layout.add_to(command);
+}
+
+CommandLine TrainOptions::command_line() {
+  CommandLine command("dtorch_app train --data FILE.h5 [options]",
+                      "Trains a Llama on a token file made by `dtorch_app prepare`.");
+  command.options().add_options()("data", po::value(&data)->required()->value_name("FILE.h5"), "token file");
+  add_model_to(command);
+  add_training_to(command);
   return command;
 }
 
@@ -84,13 +87,14 @@ CommandLine TrainOptions::plan_command_line() {
   CommandLine command(
       "dtorch_app plan --devices N [--nodes K] [options]",
       "What a training step of a Llama would take, without computing it: memory of each device, bytes that "
-      "move between devices, cost of the controller. The same options as train's; no data is needed.");
+      "move between devices, cost of the controller. Takes train's options, so that a command of train's can be "
+      "planned as it is; nothing is read but the data's vocabulary, and nothing is written.");
   auto add = command.options().add_options();
-  add("vocab", integer(model.vocab = 32000), "tokens of the vocabulary");
-  add_model_to(command);
-  add("clip", real_option(clip), "largest global 2-norm of the gradients");
   add("json", po::bool_switch(&json), "print one JSON object");
-  layout.add_to(command);
+  add("vocab", integer(model.vocab = 32000), "tokens of the vocabulary, without --data");
+  add("data", text(data, "FILE.h5"), "token file");
+  add_model_to(command);
+  add_training_to(command);
   return command;
 }
 

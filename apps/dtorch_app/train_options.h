@@ -10,7 +10,7 @@ namespace dtorch::app {
 
 struct TrainOptions {
   std::string data, init_from;
-  nn::LlamaConfig model;  // vocab comes from the data, everything from init_from when given
+  nn::LlamaConfig model;  // vocab comes from the data when given, everything from init_from when given
   LayoutOptions layout;
   std::string dtype = "float32";
   double loss_scale = 65536;  // of float16, as the next one
@@ -31,11 +31,12 @@ struct TrainOptions {
   bool json = false;     // plan
 
   CommandLine command_line();       // of train
-  CommandLine plan_command_line();  // of plan: model, layout and what else changes memory and communication
+  CommandLine plan_command_line();  // of plan: train's, so that a command of train's can be planned as it is
   void check() const;               // throws UserError
 
  private:
   void add_model_to(CommandLine& command);
+  void add_training_to(CommandLine& command);
 };
 
 }  // namespace dtorch::app
