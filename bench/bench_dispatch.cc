@@ -1,7 +1,8 @@
 // The whole pipeline against a bare LibTorch C++ loop in the same process: y = y + b, dependent operators, the last
 // value read and compared. Interleaved pairs, median of the ratios. Under mpirun -np 2 / 3 the names end in .np2 / .np3
 // (the same bare loop is the baseline). Also the latency of add + item, at once and after idling, and bytes and
-// messages an operator. One JSON object a line.
+// messages an operator. With DTORCH_TEMPLATES=off only dispatch.add_1.loose: every operator is sent by itself. One JSON
+// object a line.
 #include <ATen/ops/add.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -134,6 +135,8 @@ int main(int argc, char** argv) {
   if (setenv("DTORCH_PASSES", "liveness", 0) != 0) return 1;
   return dtorch::run(argc, argv, [](Client& client) {
     NoGrad no_grad;
+    const char* templates = std::getenv("DTORCH_TEMPLATES");
+    if (templates != nullptr && std::string(templates) == "off") return bench_add("dispatch.add_1.loose", 1, 100000);
     bench_add("dispatch.add_1", 1, 100000);
     bench_add("dispatch.add_1024", 1024, 100000);
     bench_generic("dispatch.generic_1", 100000);

@@ -128,8 +128,16 @@ class Bucket::Messages final : public Transport {
 };
 
 Bucket::Bucket(std::vector<Member> members)
-    : members_(std::move(members)), messages_(std::make_unique<Messages>(members_)) {}
-Bucket::~Bucket() = default;
+    : members_(std::move(members)), messages_(std::make_unique<Messages>(members_)) {
+  for (const Member& member : members_) set_part_of(*member.transfer, this);
+}
+
+// Streams may hold members for longer.
+Bucket::~Bucket() {
+  for (const Member& member : members_) {
+    if (member.transfer) set_part_of(*member.transfer, nullptr);
+  }
+}
 
 bool Bucket::poll(Transport& transport) {
   messages_->use(transport);
@@ -137,12 +145,18 @@ bool Bucket::poll(Transport& transport) {
   for (Member& member : members_) {
     if (!member.transfer) continue;
     if (member.transfer->poll(*messages_)) {
+      set_part_of(*member.transfer, nullptr);
       member.transfer.reset();
     } else {
       all = false;
     }
   }
   return all;
+}
+
+bool Bucket::sleeps() const {
+  return std::ranges::all_of(members_,
+                             [](const Member& member) { return !member.transfer || member.transfer->sleeps(); });
 }
 
 std::optional<TransferStatus> Bucket::status() const {

@@ -25,6 +25,7 @@ class Bucket final : public CommTask {
   bool poll(Transport& transport) override;
   // Of the first that hasn't ended.
   std::optional<TransferStatus> status() const override;
+  bool sleeps() const override;
 
  private:
   class Messages;

@@ -62,6 +62,15 @@ void CommThread::submit(IntrusivePtr<CommTask> task) {
   notify();
 }
 
+void CommThread::wake(IntrusivePtr<CommTask> task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    woken_.push_back(std::move(task));
+  }
+  notify();
+}
+
 void CommThread::inspect(Look look) {
   {
     std::lock_guard lock(mutex_);
@@ -84,6 +93,8 @@ void CommThread::begin_epoch(uint32_t epoch) {
 void CommThread::drop_tasks(uint32_t epoch) {
   if (transport_) transport_->begin_epoch(epoch);
   running_.clear();
+  for (const IntrusivePtr<CommTask>& task : asleep_tasks_) task->asleep_at_ = CommTask::kAwake;
+  asleep_tasks_.clear();
   std::lock_guard lock(mutex_);
   new_epoch_.reset();
   ended_wakeup_.notify_all();
@@ -153,6 +164,8 @@ void CommThread::loop() {
   // Dropped, but destroyed after the transport like the ones that run.
   std::move(submitted_.begin(), submitted_.end(), std::back_inserter(running_));
   submitted_.clear();
+  std::move(woken_.begin(), woken_.end(), std::back_inserter(running_));
+  woken_.clear();
   ended_wakeup_.notify_all();
 }
 
@@ -165,13 +178,18 @@ bool CommThread::turn() {
     stopping_ = stop_;
     forced_ = force_;
     taken_.swap(submitted_);
+    taken_woken_.swap(woken_);
     looks.swap(looks_);
     new_epoch = new_epoch_;
   }
-  std::move(taken_.begin(), taken_.end(), std::back_inserter(running_));
+  wake_tasks();
+  for (IntrusivePtr<CommTask>& task : taken_) {
+    task->submission_ = ++num_submitted_;
+    running_.push_back(std::move(task));
+  }
   taken_.clear();
   if (new_epoch) drop_tasks(*new_epoch);
-  for (const Look& look : looks) look(running_);
+  if (!looks.empty()) look_at_tasks(looks);
   if (forced_) return true;
   active |= progress_sources();
   if (transport_) {
@@ -179,6 +197,33 @@ bool CommThread::turn() {
     transport_->tidy();
   }
   return active;
+}
+
+void CommThread::wake_tasks() {
+  for (IntrusivePtr<CommTask>& task : taken_woken_) {
+    CommTask* const whole = task->whole_ == nullptr ? task.get() : task->whole_;
+    const size_t at = std::exchange(whole->asleep_at_, CommTask::kAwake);
+    if (at == CommTask::kAwake) continue;
+    running_.push_back(std::move(asleep_tasks_[at]));
+    if (at + 1 != asleep_tasks_.size()) {
+      asleep_tasks_[at] = std::move(asleep_tasks_.back());
+      asleep_tasks_[at]->asleep_at_ = at;
+    }
+    asleep_tasks_.pop_back();
+  }
+  taken_woken_.clear();
+}
+
+void CommThread::put_to_sleep(IntrusivePtr<CommTask> task) {
+  task->asleep_at_ = asleep_tasks_.size();
+  asleep_tasks_.push_back(std::move(task));
+}
+
+void CommThread::look_at_tasks(const std::vector<Look>& looks) const {
+  std::vector<IntrusivePtr<CommTask>> all = running_;
+  all.insert(all.end(), asleep_tasks_.begin(), asleep_tasks_.end());
+  std::ranges::sort(all, {}, [](const IntrusivePtr<CommTask>& task) { return task->submission_; });
+  for (const Look& look : looks) look(all);
 }
 
 bool CommThread::progress_sources() {
@@ -191,6 +236,7 @@ bool CommThread::progress_sources() {
 bool CommThread::poll_tasks() {
   const uint64_t completed = transport_->completed();
   size_t left = 0;
+  size_t num_put_to_sleep = 0;
   // Finished tasks are let go at once: their results and buffers must not wait for the others.
   for (size_t i = 0; i < running_.size(); ++i) {
     // Tasks that build large values mustn't make this process look dead.
@@ -199,17 +245,22 @@ bool CommThread::poll_tasks() {
       running_[i].reset();
       continue;
     }
+    if (running_[i]->sleeps()) {
+      put_to_sleep(std::move(running_[i]));
+      ++num_put_to_sleep;
+      continue;
+    }
     if (left != i) running_[left] = std::move(running_[i]);
     ++left;
   }
-  const bool finished = left != running_.size();
+  const bool finished = left + num_put_to_sleep != running_.size();
   running_.resize(left);
   return finished || transport_->completed() != completed;
 }
 
 bool CommThread::may_end() const {
   if (forced_) return true;
-  if (!stopping_ || !running_.empty()) return false;
+  if (!stopping_ || !running_.empty() || !asleep_tasks_.empty()) return false;
   return std::none_of(sources_.begin(), sources_.end(),
                       [](const ProgressSource* source) { return source->outstanding(); });
 }

@@ -30,6 +30,21 @@ class CommTask : public RefCounted {
   virtual bool poll(Transport& transport) = 0;
   // Whom it waits for, for a report; none when it can't tell. Comm thread only.
   virtual std::optional<TransferStatus> status() const { return std::nullopt; }
+  // Asked after poll() returned false: true when there is nothing to do for it until CommThread::wake(), which will
+  // come or has come since. So hundreds that wait for their sources cost nothing. Comm thread only.
+  virtual bool sleeps() const { return false; }
+
+ protected:
+  // The task sleeps and wakes as a part of `whole`, which is the one that is submitted and goes last; null: by itself.
+  // Before either is submitted, and from the destructor of `whole`.
+  void set_part_of(CommTask& task, CommTask* whole) { task.whole_ = whole; }
+
+ private:
+  friend class CommThread;
+  static constexpr size_t kAwake = ~size_t{0};
+  CommTask* whole_ = nullptr;
+  uint64_t submission_ = 0;    // the comm thread's, as the next
+  size_t asleep_at_ = kAwake;  // in CommThread::asleep_tasks_
 };
 
 class ProgressSource {
@@ -57,6 +72,8 @@ class CommThread {
   CommThread& operator=(const CommThread&) = delete;
 
   void submit(IntrusivePtr<CommTask> task);  // any thread; without effect after the end
+  // What a task that sleeps waits for may have happened. Any thread; without effect on one that has ended.
+  void wake(IntrusivePtr<CommTask> task);
   // Calls `look`, on the thread, with the tasks that are under way; never when the thread has ended. Any thread.
   using Look = std::function<void(std::span<const IntrusivePtr<CommTask>>)>;
   void inspect(Look look);
@@ -78,6 +95,9 @@ class CommThread {
   bool turn();
   bool progress_sources();
   bool poll_tasks();
+  void wake_tasks();
+  void put_to_sleep(IntrusivePtr<CommTask> task);
+  void look_at_tasks(const std::vector<Look>& looks) const;
   bool may_end() const;
   void idle(int64_t idle_ns);
   void request_stop(bool force);
@@ -92,12 +112,16 @@ class CommThread {
   std::condition_variable wakeup_;
   std::condition_variable ended_wakeup_;           // an epoch was begun, or the thread has ended
   std::vector<IntrusivePtr<CommTask>> submitted_;  // under mutex_
+  std::vector<IntrusivePtr<CommTask>> woken_;      // under mutex_: may be awake, or have ended
   std::vector<Look> looks_;                        // under mutex_
   std::optional<uint32_t> new_epoch_;              // under mutex_: asked for and not begun
   bool stop_ = false, force_ = false;              // under mutex_
   bool ended_ = false;                             // under mutex_
   std::vector<IntrusivePtr<CommTask>> taken_;      // the thread's, as all that follows
+  std::vector<IntrusivePtr<CommTask>> taken_woken_;
   std::vector<IntrusivePtr<CommTask>> running_;
+  std::vector<IntrusivePtr<CommTask>> asleep_tasks_;  // in no order
+  uint64_t num_submitted_ = 0;
   bool stopping_ = false, forced_ = false;
   int64_t progressed_ns_ = 0;  // when the sources last had their turn
   bool orderly_ = false;       // the thread's until it has ended

@@ -71,12 +71,13 @@ void fill_block(T* out, int64_t count, ReduceOp reduce) {
 }
 
 template <class T, ReduceOp kReduce>
-void fold(std::span<const std::byte* const> parts, int64_t count, int64_t divisor, std::byte* result) {
+void fold(std::span<const std::byte* const> parts, int64_t first_element, int64_t end, int64_t divisor,
+          std::byte* result) {
   using A = typename Accumulator<T>::type;
   std::array<A, kBlock> sums;
   T* out = reinterpret_cast<T*>(result);
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t size = std::min(kBlock, count - begin);
+  for (int64_t begin = first_element; begin < end; begin += kBlock) {
+    const int64_t size = std::min(kBlock, end - begin);
     bool first = true;
     for (const std::byte* part : parts) {
       if (part == nullptr) continue;
@@ -105,15 +106,20 @@ void fold(std::span<const std::byte* const> parts, int64_t count, int64_t diviso
 
 void fold_parts(std::span<const std::byte* const> parts, int64_t count, DType dtype, ReduceOp reduce, int64_t divisor,
                 std::byte* result) {
+  fold_range(parts, 0, count, dtype, reduce, divisor, result);
+}
+
+void fold_range(std::span<const std::byte* const> parts, int64_t begin, int64_t end, DType dtype, ReduceOp reduce,
+                int64_t divisor, std::byte* result) {
   visit_dtype(dtype, [&]<class T>() {
     switch (reduce) {
       case ReduceOp::kSum:
       case ReduceOp::kAvg:
-        return fold<T, ReduceOp::kSum>(parts, count, divisor, result);
+        return fold<T, ReduceOp::kSum>(parts, begin, end, divisor, result);
       case ReduceOp::kMax:
-        return fold<T, ReduceOp::kMax>(parts, count, divisor, result);
+        return fold<T, ReduceOp::kMax>(parts, begin, end, divisor, result);
       case ReduceOp::kMin:
-        return fold<T, ReduceOp::kMin>(parts, count, divisor, result);
+        return fold<T, ReduceOp::kMin>(parts, begin, end, divisor, result);
     }
   });
 }

@@ -336,6 +336,8 @@ bool RowExchange::poll(Transport& transport) {
   return state.sends_done(transport);
 }
 
+bool RowExchange::sleeps() const { return state_->phase == State::Phase::kWaitForSources; }
+
 std::optional<TransferStatus> RowExchange::status() const {
   TransferStatus status{.number = number_};
   if (state_->phase == State::Phase::kReceive) {

@@ -60,6 +60,7 @@ class RowExchange : public CommTask {
   ~RowExchange() override;
   bool poll(Transport& transport) final;
   std::optional<TransferStatus> status() const override;
+  bool sleeps() const final;
 
  protected:
   virtual bool sources_ready() = 0;

@@ -1,6 +1,6 @@
-// The state machine of a transfer. A stage: post its receives, pack and send, wait for the messages, build each local
-// destination. Results are delivered before the sends have been taken, so that a transfer never waits for what its
-// receiver computes.
+// The state machine of a transfer. A stage: post its receives, pack and send, wait for the messages, take large parts,
+// build each local destination. Results are delivered before the sends have been taken, so that a transfer never waits
+// for what its receiver computes.
 #include "runtime/comm/transfer.h"
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 #include <exception>
 
 #include "runtime/base/error.h"
-#include "runtime/comm/transfer_message.h"
+#include "runtime/comm/box_memory.h"
+#include "runtime/comm/transfer_state.h"
 
 namespace dtorch {
 namespace {
@@ -17,88 +18,12 @@ namespace {
 // then.
 constexpr size_t kEarlyReceiveBytes = 64 << 10;
 
-bool is_whole(const Box& box, const Shape& shape) {
-  return box.size == shape &&
-         std::all_of(box.offset.begin(), box.offset.end(), [](int64_t offset) { return offset == 0; });
-}
-
-// Number of elements before the box's first, when the box is one run of memory of a contiguous tensor; else -1.
-int64_t contiguous_offset(const Shape& shape, const Box& box) {
-  bool cut = false;  // a dim further in was cut: those outside must have size 1
-  int64_t offset = 0;
-  int64_t stride = 1;
-  for (int64_t dim = shape.ndim() - 1; dim >= 0; --dim) {
-    if (cut && box.size[dim] != 1) return -1;
-    cut = cut || box.size[dim] != shape[dim];
-    offset += box.offset[dim] * stride;
-    stride *= shape[dim];
-  }
-  return offset;
-}
-
-// The memory of a box of a tensor, or null where it isn't one run.
-std::byte* memory_of(const NativeTensor& tensor, const Box& box) {
-  if (!tensor.is_contiguous()) return nullptr;
-  const int64_t offset = contiguous_offset(tensor.local_shape(), box);
-  return offset < 0 ? nullptr : tensor.data() + offset * size_of(tensor.dtype());
-}
-
-using Memory = std::unique_ptr<std::byte[]>;
-Memory allocate(int64_t bytes) { return std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes)); }
-
 }  // namespace
 
 uint32_t transfer_tag(uint32_t epoch, uint64_t number, size_t stage) {
   static_assert(Transport::kMaxTag == uint32_t{1} << 30 && kMaxStages == 16);
   return Transport::epoch_bits(epoch) | static_cast<uint32_t>(number & 0xfffff) << 4 | static_cast<uint32_t>(stage);
 }
-
-struct Transfer::State {
-  enum class Phase { kStart, kWaitForSources, kReceive, kSend };
-  struct Outgoing {
-    int32_t node = 0;
-    TransferMessage message;
-    Transport::Request request = 0;
-  };
-  struct Incoming {
-    TransferMessage message;
-    Transport::Request request = 0;
-    bool arrived = false;
-    std::string error;
-  };
-
-  explicit State(const NodePlan& node_plan) : plan(node_plan) {}
-
-  const NodePlan::NodeStage& stage() const { return plan.stages[stage_index]; }
-  void post_receives(Transport& transport, uint32_t tag);
-  void post_sends(Transport& transport, uint32_t tag);
-  bool receives_arrived(Transport& transport);
-  bool sends_done(Transport& transport);
-  void begin_times();
-  void end_times(Transfer& transfer);
-  void build_all(Transfer& transfer);
-  void charge_shared(Transfer& transfer);
-  const std::string& error_of(std::span<const NodePlan::RemotePart> parts) const;
-  const std::string& error_of(const NodePlan::Destination& destination) const;
-  NativeTensor build(const NodePlan::Destination& destination) const;
-  void fold_piece(const NodePlan::LocalPiece& piece, const NativeTensor& result) const;
-  const std::string& error_of_source(int64_t device) const {
-    static const std::string none;
-    const auto at = errors.find(device);
-    return at == errors.end() ? none : at->second;
-  }
-
-  const NodePlan& plan;
-  Phase phase = Phase::kStart;
-  size_t stage_index = 0;
-  bool receives_posted = false;
-  // Of the current stage's local source devices: a value, or an error.
-  std::map<int64_t, NativeTensor> values;
-  std::map<int64_t, std::string> errors;
-  std::map<int32_t, Incoming> incoming;  // by node
-  std::vector<Outgoing> outgoing;        // of all stages
-  std::optional<StageTimes> times;       // of the current stage, when somebody wants them
-};
 
 void Transfer::State::post_receives(Transport& transport, uint32_t tag) {
   if (receives_posted) return;
@@ -112,16 +37,50 @@ void Transfer::State::post_receives(Transport& transport, uint32_t tag) {
 
 void Transfer::State::post_sends(Transport& transport, uint32_t tag) {
   for (const auto& [node, parts] : stage().sends) {
+    const auto large = stage().direct_sends.find(node);
+    const bool has_large = large != stage().direct_sends.end();
+    const std::string* error = &error_of(parts);
+    if (error->empty() && has_large) error = &error_of(large->second);
     Outgoing& to = outgoing.emplace_back();
     to.node = node;
     to.message = TransferMessage(stage().send_bytes.at(node));
-    if (const std::string& error = error_of(parts); !error.empty())
-      to.message.poison(error);
-    else
+    if (error->empty())
       to.message.pack(parts, values, stage().stage.reduce);
-    if (times) times->note_sent(node, stage().send_bytes.at(node));
+    else
+      to.message.poison(*error);
+    if (times) times->note_sent(node, stage().send_bytes.at(node) + (has_large ? bytes_of(large->second) : 0));
     to.request = transport.send(node, tag, to.message.bytes(), to.message.owner());
+    if (has_large && error->empty()) post_parts(node, tag, large->second);
   }
+}
+
+size_t Transfer::State::bytes_of(std::span<const NodePlan::RemotePart> parts) const {
+  int64_t elements = 0;
+  for (const NodePlan::RemotePart& part : parts) elements += part.box.num_elements();
+  return static_cast<size_t>(elements * size_of(stage().stage.to->dtype));
+}
+
+ChunkWalk Transfer::State::walk_of(std::span<const NodePlan::RemotePart> parts) const {
+  std::vector<size_t> bytes;
+  for (const NodePlan::RemotePart& part : parts) bytes.push_back(bytes_of({&part, 1}));
+  return {parts, std::move(bytes), plan.chunk_bytes};
+}
+
+// From where they lie, unless that isn't one run or is a part of what is to be sent.
+void Transfer::State::post_parts(int32_t node, uint32_t tag, std::span<const NodePlan::RemotePart> parts) {
+  std::vector<PartSender::Part> list;
+  for (const NodePlan::RemotePart& part : parts) {
+    const NativeTensor& source = values.at(part.source);
+    const std::byte* memory = part.folded.empty() ? memory_of(source, part.source_box) : nullptr;
+    if (memory != nullptr) {
+      list.push_back({memory, std::make_shared<NativeTensor>(source)});
+      continue;
+    }
+    const std::shared_ptr<std::byte[]> packed = message_memory(bytes_of({&part, 1}));
+    pack_part(part, values, stage().stage.reduce, packed.get());
+    list.push_back({packed.get(), packed});
+  }
+  part_senders.emplace_back(node, tag, walk_of(parts), std::move(list));
 }
 
 bool Transfer::State::receives_arrived(Transport& transport) {
@@ -132,14 +91,18 @@ bool Transfer::State::receives_arrived(Transport& transport) {
     all &= from.arrived;
     if (!from.arrived) continue;
     from.error = from.message.poison_text().value_or("");
-    if (times) times->note_received(node, stage().receive_bytes.at(node));
+    if (!times) continue;
+    const auto large = stage().direct_receives.find(node);
+    const size_t large_bytes = large == stage().direct_receives.end() ? 0 : bytes_of(large->second);
+    times->note_received(node, stage().receive_bytes.at(node) + large_bytes);
   }
   return all;
 }
 
-bool Transfer::State::sends_done(Transport& transport) {
+bool Transfer::State::advance_sends(Transport& transport) {
   std::erase_if(outgoing, [&](const Outgoing& to) { return transport.test(to.request); });
-  return outgoing.empty();
+  std::erase_if(part_senders, [&](PartSender& to) { return to.advance(transport); });
+  return outgoing.empty() && part_senders.empty();
 }
 
 const std::string& Transfer::State::error_of(std::span<const NodePlan::RemotePart> parts) const {
@@ -177,109 +140,6 @@ void Transfer::State::end_times(Transfer& transfer) {
   times.reset();
 }
 
-void Transfer::State::build_all(Transfer& transfer) {
-  std::map<int64_t, NativeTensor> new_values;
-  std::map<int64_t, std::string> new_errors;
-  for (const NodePlan::Destination& destination : stage().destinations) {
-    std::string error = error_of(destination);
-    if (error.empty()) {
-      // Memory that is short is this device's failure, not the comm thread's.
-      try {
-        new_values[destination.device] = build(destination);
-      } catch (const RuntimeFault& fault) {
-        error = fault.what();
-      } catch (const std::bad_alloc&) {
-        error = "out of memory in a redistribution";
-      }
-      if (!error.empty()) transfer.failed(destination.device, error);
-    }
-    if (!error.empty()) new_errors[destination.device] = std::move(error);
-  }
-  values = std::move(new_values);
-  errors = std::move(new_errors);
-  incoming.clear();
-  receives_posted = false;
-}
-
-// Values share a storage by being copies of one handle.
-void Transfer::State::charge_shared(Transfer& transfer) {
-  for (auto first = values.begin(); first != values.end(); ++first) {
-    std::vector<NativeTensor*> others;
-    for (auto next = std::next(first); next != values.end(); ++next) {
-      if (first->second && next->second.impl() == first->second.impl()) others.push_back(&next->second);
-    }
-    if (others.empty()) continue;
-    for (NativeTensor* other : others) other->reset();
-    if (first->second.is_sole_owner()) transfer.charge(first->first, first->second);
-    for (NativeTensor* other : others) *other = first->second;
-  }
-}
-
-NativeTensor Transfer::State::build(const NodePlan::Destination& destination) const {
-  const Stage& what = stage().stage;
-  const std::span pieces = std::span(stage().pieces).subspan(destination.first_piece, destination.num_pieces);
-  // Values never change (D1), so a part that stays as it is isn't copied. Strides are as after a message, so that it
-  // doesn't matter which node holds a device.
-  if (pieces.size() == 1 && pieces[0].parts.size() == 1 && pieces[0].parts[0].node == NodePlan::kHere &&
-      what.divisor == 1 && is_whole(pieces[0].local_box, destination.local_shape)) {
-    const NativeTensor& source = values.at(pieces[0].sources[0]);
-    if (is_whole(pieces[0].parts[0].source_box, source.local_shape())) return source.contiguous();
-  }
-  NativeTensor result = NativeTensor::empty(destination.local_shape, what.to->dtype);
-  for (const NodePlan::LocalPiece& piece : pieces) {
-    if (piece.parts.size() != 1 || what.divisor != 1) {
-      fold_piece(piece, result);
-    } else if (piece.parts[0].node == NodePlan::kHere) {
-      copy_box(values.at(piece.sources[0]), piece.parts[0].source_box, result, piece.local_box);
-    } else {
-      unpack_box(incoming.at(piece.parts[0].node).message.body() + piece.parts[0].offset, result, piece.local_box);
-    }
-  }
-  return result;
-}
-
-void Transfer::State::fold_piece(const NodePlan::LocalPiece& piece, const NativeTensor& result) const {
-  const Stage& what = stage().stage;
-  const int64_t count = piece.box.num_elements();
-  const int64_t bytes = count * size_of(what.to->dtype);
-  std::vector<Memory> temporaries;
-  std::byte* out = memory_of(result, piece.local_box);
-  const bool direct = out != nullptr;
-  if (!direct) out = temporaries.emplace_back(allocate(bytes)).get();
-  std::vector<const std::byte*> parts;
-  for (size_t i = 0; i < piece.parts.size(); ++i) {
-    const NodePlan::PartRef& part = piece.parts[i];
-    if (part.node != NodePlan::kHere) {
-      parts.push_back(incoming.at(part.node).message.body() + part.offset);
-      continue;
-    }
-    const NativeTensor& source = values.at(piece.sources[i]);
-    const std::byte* memory = memory_of(source, part.source_box);
-    if (memory == nullptr) {
-      std::byte* packed = temporaries.emplace_back(allocate(bytes)).get();
-      pack_box(source, part.source_box, packed);
-      memory = packed;
-    }
-    parts.push_back(memory);
-  }
-  if (piece.folds_here_first) {
-    const auto is_here = [](const NodePlan::PartRef& part) { return part.node == NodePlan::kHere; };
-    const auto first = std::find_if(piece.parts.begin(), piece.parts.end(), is_here) - piece.parts.begin();
-    const auto size = std::count_if(piece.parts.begin(), piece.parts.end(), is_here);
-    std::byte* folded = temporaries.emplace_back(allocate(bytes)).get();
-    fold_parts(std::span(parts).subspan(static_cast<size_t>(first), static_cast<size_t>(size)), count, what.to->dtype,
-               what.reduce, 1, folded);
-    parts[static_cast<size_t>(first)] = folded;
-    parts.erase(parts.begin() + first + 1, parts.begin() + first + size);
-  }
-  // Without parts the value is 0, whatever this stage folds elsewhere.
-  if (parts.empty())
-    fill_identity(out, count, what.to->dtype, ReduceOp::kSum);
-  else
-    fold_parts(parts, count, what.to->dtype, what.reduce, what.divisor, out);
-  if (!direct) unpack_box(out, result, piece.local_box);
-}
-
 Transfer::Transfer(std::shared_ptr<const NodePlan> plan, uint32_t epoch, uint64_t number)
     : plan_(std::move(plan)), epoch_(epoch), number_(number), state_(std::make_unique<State>(*plan_)) {}
 Transfer::~Transfer() = default;
@@ -312,17 +172,22 @@ bool Transfer::poll(Transport& transport) {
     state.post_sends(transport, tag());
     state.phase = State::Phase::kReceive;
   }
-  while (state.phase == State::Phase::kReceive) {
-    if (!state.receives_arrived(transport)) {
-      state.sends_done(transport);
-      return false;
+  while (state.phase == State::Phase::kReceive || state.phase == State::Phase::kParts) {
+    state.advance_sends(transport);
+    if (state.phase == State::Phase::kReceive) {
+      if (!state.receives_arrived(transport)) return false;
+      state.begin_results(*this);
+      state.receive_parts(tag());
+      state.phase = State::Phase::kParts;
     }
-    state.build_all(*this);
+    if (!state.advance_parts(transport)) return false;
+    state.end_results(*this);
     if (state.times) state.end_times(*this);
     if (++state.stage_index < plan_->stages.size()) {
       if (wants_times()) state.begin_times();
       state.post_receives(transport, tag());
       state.post_sends(transport, tag());
+      state.phase = State::Phase::kReceive;
       continue;
     }
     state.charge_shared(*this);
@@ -334,8 +199,10 @@ bool Transfer::poll(Transport& transport) {
     state.values.clear();
     state.phase = State::Phase::kSend;
   }
-  return state.sends_done(transport);
+  return state.advance_sends(transport);
 }
+
+bool Transfer::sleeps() const { return state_->phase == State::Phase::kWaitForSources; }
 
 std::optional<TransferStatus> Transfer::status() const {
   TransferStatus status{.number = number_};
@@ -349,9 +216,16 @@ std::optional<TransferStatus> Transfer::status() const {
         if (!from.arrived) status.waits_for.push_back(node);
       }
       break;
+    case State::Phase::kParts:
+      status.phase = TransferPhase::kReceives;
+      for (const auto& [node, receiver] : state_->receivers) {
+        if (!receiver.done()) status.waits_for.push_back(node);
+      }
+      break;
     case State::Phase::kSend:
       status.phase = TransferPhase::kSends;
       for (const State::Outgoing& to : state_->outgoing) status.waits_for.push_back(to.node);
+      for (const PartSender& to : state_->part_senders) status.waits_for.push_back(to.node());
       break;
   }
   return status;

@@ -10,20 +10,28 @@ namespace {
 
 constexpr uint32_t kMagic = 0x54445431;
 
-// Behind what is packed at `at`.
-void fold_further(const NodePlan::RemotePart& part, const std::map<int64_t, NativeTensor>& sources, ReduceOp reduce,
-                  std::byte* at) {
+}  // namespace
+
+std::shared_ptr<std::byte[]> message_memory(size_t bytes) {
+  try {
+    return std::make_shared_for_overwrite<std::byte[]>(bytes);
+  } catch (const std::bad_alloc&) {
+    throw RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes for a message between nodes");
+  }
+}
+
+void pack_part(const NodePlan::RemotePart& part, const std::map<int64_t, NativeTensor>& sources, ReduceOp reduce,
+               std::byte* memory) {
+  pack_box(sources.at(part.source), part.source_box, memory);
   std::vector<std::byte> packed;
   for (const auto& [device, box] : part.folded) {
     const NativeTensor& source = sources.at(device);
     packed.resize(static_cast<size_t>(box.num_elements() * size_of(source.dtype())));
     pack_box(source, box, packed.data());
-    const std::byte* const both[] = {at, packed.data()};
-    fold_parts(both, box.num_elements(), source.dtype(), reduce, 1, at);
+    const std::byte* const both[] = {memory, packed.data()};
+    fold_parts(both, box.num_elements(), source.dtype(), reduce, 1, memory);
   }
 }
-
-}  // namespace
 
 struct TransferMessage::Header {
   uint32_t magic = kMagic;
@@ -34,12 +42,7 @@ struct TransferMessage::Header {
 
 TransferMessage::TransferMessage(size_t body_bytes) : size_(kHeaderBytes + std::max(body_bytes, kMinBody)) {
   static_assert(sizeof(Header) == kHeaderBytes && kHeaderBytes % kPartAlignment == 0);
-  try {
-    memory_ = std::make_shared_for_overwrite<std::byte[]>(size_);
-  } catch (const std::bad_alloc&) {
-    // Both ends count on it, so this is the end of the job.
-    throw RuntimeFault("out of memory: " + std::to_string(size_) + " bytes for a message between nodes");
-  }
+  memory_ = message_memory(size_);
 }
 
 void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources,
@@ -52,9 +55,7 @@ void TransferMessage::pack(std::span<const NodePlan::RemotePart> parts, const st
   for (const NodePlan::RemotePart& part : parts) {
     const NativeTensor& source = sources.at(part.source);
     std::memset(body + end, 0, part.offset - end);
-    std::byte* const at = body + part.offset;
-    pack_box(source, part.source_box, at);
-    fold_further(part, sources, reduce, at);
+    pack_part(part, sources, reduce, body + part.offset);
     end = part.offset + static_cast<size_t>(part.source_box.num_elements() * size_of(source.dtype()));
   }
   std::memset(body + end, 0, size_ - kHeaderBytes - end);

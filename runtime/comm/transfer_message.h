@@ -17,6 +17,14 @@ inline constexpr size_t kMinBody = 192;  // so that an error text fits into any 
 
 constexpr size_t align_part(size_t offset) { return (offset + kPartAlignment - 1) / kPartAlignment * kPartAlignment; }
 
+// Uninitialised. Throws RuntimeFault when memory is short: both ends count on the message, so that this is the end of
+// the job.
+std::shared_ptr<std::byte[]> message_memory(size_t bytes);
+
+// A part with what is folded behind it, packed into memory. reduce: how parts of several sources are folded.
+void pack_part(const NodePlan::RemotePart& part, const std::map<int64_t, NativeTensor>& sources, ReduceOp reduce,
+               std::byte* memory);
+
 class TransferMessage {
  public:
   TransferMessage() = default;
@@ -28,7 +36,7 @@ class TransferMessage {
   std::shared_ptr<const void> owner() const { return memory_; }
   const std::byte* body() const { return memory_.get() + kHeaderBytes; }
 
-  // reduce: how parts of several sources are folded.
+  // reduce: as for pack_part().
   void pack(std::span<const NodePlan::RemotePart> parts, const std::map<int64_t, NativeTensor>& sources,
             ReduceOp reduce);
   void pack(std::span<const int64_t> numbers);

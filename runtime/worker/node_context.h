@@ -11,6 +11,7 @@
 #include "runtime/base/event_log.h"
 #include "runtime/comm/comm_thread.h"
 #include "runtime/comm/fan_out.h"
+#include "runtime/comm/helper_threads.h"
 #include "runtime/worker/acks.h"
 #include "runtime/worker/device_backend.h"
 #include "runtime/worker/node_background.h"
@@ -60,6 +61,7 @@ struct NodeContext {
   std::deque<DeviceStatistics> devices;  // by local index
   Acks acks;
   NodeBackground background;
+  std::unique_ptr<HelperThreads> helpers;  // of the comm thread; fixed before any stream starts
   std::atomic<NodeTrace*> trace{nullptr};  // null: nobody wants a timeline
   // The job ends with an error: streams run nothing more, nobody waits for transfers, nothing is sent.
   std::atomic<bool> aborting{false};

@@ -10,6 +10,8 @@ namespace {
 
 // Operand numbers are dense, so a larger one is damage.
 constexpr size_t kMaxSlots = size_t{1} << 26;
+// More threads don't fold faster than memory answers.
+constexpr size_t kMaxFoldThreads = 8;
 
 void check_slot(OperandId slot) {
   if (slot >= kMaxSlots) throw DecodeError("operand number " + std::to_string(slot) + " is too large");
@@ -44,6 +46,9 @@ NodeWork::NodeWork(std::shared_ptr<NodeContext> node, DeviceBackend& backend, st
     if (counter == nullptr) counter = new_memory_counter();
     node_->devices.emplace_back(device, counter, node_->num_streams());
   }
+  // While the comm thread folds, streams wait for it: with it no more threads than these, nor than cores.
+  const size_t num_busy = std::min<size_t>(local_devices_.size(), std::thread::hardware_concurrency());
+  node_->helpers = std::make_unique<HelperThreads>(std::clamp<size_t>(num_busy, 1, kMaxFoldThreads) - 1);
   for (size_t i = 0; i < local_devices_.size(); ++i)
     streams_.push_back(std::make_unique<KernelStream>(node_, backend_, i, local_devices_[i]));
 }

@@ -59,7 +59,7 @@ void MoveSources::provide(int64_t device, Source source) {
   const size_t index = index_in(devices_, device);
   sources_[index] = std::move(source);
   provided_[index].store(true, std::memory_order_relaxed);
-  if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) comm_.notify();
+  if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) comm_.wake(IntrusivePtr<CommTask>(&task_));
 }
 
 std::vector<int64_t> MoveSources::awaited() const {
@@ -84,7 +84,7 @@ OperandTransfer::OperandTransfer(std::shared_ptr<const NodePlan> plan, uint64_t 
       run_(run),
       place_{run->piece.sequence, op_index},
       number_(number),
-      sources_(plan_->local_sources, node_->comm),
+      sources_(plan_->local_sources, node_->comm, *this),
       arrivals_(std::move(arrivals)) {}
 
 OperandTransfer::~OperandTransfer() {
@@ -118,7 +118,7 @@ OperandExchange::OperandExchange(std::shared_ptr<const RowExchangePlan> plan, ui
       run_(run),
       place_{run->piece.sequence, op_index},
       number_(number),
-      sources_(plan_->local_devices, node_->comm),
+      sources_(plan_->local_devices, node_->comm, *this),
       arrivals_(std::move(arrivals)) {}
 
 OperandExchange::~OperandExchange() {

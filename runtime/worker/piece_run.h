@@ -26,10 +26,11 @@ class MoveSources {
     PoisonPtr poison;
     std::string error() const { return poison ? poison->message : std::string(); }
   };
-  // `comm` is notified by the last stream.
-  MoveSources(const std::vector<int64_t>& devices, CommThread& comm)
+  // `task`, whose sources these are, is woken by the last stream.
+  MoveSources(const std::vector<int64_t>& devices, CommThread& comm, CommTask& task)
       : devices_(devices),
         comm_(comm),
+        task_(task),
         sources_(devices.size()),
         provided_(devices.size()),
         missing_(static_cast<int64_t>(devices.size())) {}
@@ -44,6 +45,7 @@ class MoveSources {
  private:
   const std::vector<int64_t>& devices_;
   CommThread& comm_;
+  CommTask& task_;
   std::vector<Source> sources_;  // parallel to devices_; each written by its stream before it counts missing_ down
   std::vector<std::atomic<bool>> provided_;  // by any thread, parallel to devices_
   std::atomic<int64_t> missing_;
@@ -69,6 +71,7 @@ class OperandTransfer final : public Transfer {
     node_->report(device, place_.sequence, place_.op_index, error);
   }
   void charge(int64_t device, const NativeTensor& value) override;
+  HelperThreads* helpers() override { return node_->helpers.get(); }
   bool wants_times() const override { return node_->trace.load(std::memory_order_acquire) != nullptr; }
   void on_stage(const StageTimes& times) override;
 

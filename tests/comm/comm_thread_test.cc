@@ -114,6 +114,79 @@ TEST(CommThread, WakesFromEndlessSleepWhenNotified) {
   thread.stop(false);
 }
 
+// Sleeps until it is ready.
+class Sleeper final : public CommTask {
+ public:
+  explicit Sleeper(CommTask* whole = nullptr) {
+    if (whole != nullptr) set_part_of(*this, whole);
+  }
+  bool poll(Transport&) override {
+    ++polls;
+    return ready;
+  }
+  bool sleeps() const override { return true; }
+  std::atomic<int> polls{0};
+  std::atomic<bool> ready{false};
+};
+
+TEST(CommThread, ASleepingTaskIsPolledWhenItIsWoken) {
+  CommThread thread(std::make_unique<NullTransport>(), {}, nullptr);
+  std::vector<IntrusivePtr<Sleeper>> tasks;
+  for (int i = 0; i < 5; ++i) {
+    tasks.emplace_back(new Sleeper);
+    thread.submit(IntrusivePtr<CommTask>(tasks.back().get()));
+  }
+  // One that was polled later has been put to sleep behind these.
+  const auto turn = [&] {
+    std::promise<void> polled;
+    thread.submit(task([&] {
+      polled.set_value();
+      return true;
+    }));
+    polled.get_future().wait();
+  };
+  turn();
+  for (int i : {2, 0, 4}) {
+    tasks[static_cast<size_t>(i)]->ready = true;
+    thread.wake(IntrusivePtr<CommTask>(tasks[static_cast<size_t>(i)].get()));
+    thread.wake(IntrusivePtr<CommTask>(tasks[static_cast<size_t>(i)].get()));  // once more: it has ended
+  }
+  turn();
+  turn();
+  for (int i : {0, 2, 4}) EXPECT_EQ(tasks[static_cast<size_t>(i)]->polls, 2) << i;
+  for (int i : {1, 3}) EXPECT_EQ(tasks[static_cast<size_t>(i)]->polls, 1) << i;
+  // The end waits for those that sleep.
+  for (int i : {1, 3}) {
+    tasks[static_cast<size_t>(i)]->ready = true;
+    thread.wake(IntrusivePtr<CommTask>(tasks[static_cast<size_t>(i)].get()));
+  }
+  EXPECT_TRUE(thread.stop_within(std::chrono::seconds(60)));
+}
+
+TEST(CommThread, APartWakesTheWhole) {
+  CommThread thread(std::make_unique<NullTransport>(), {}, nullptr);
+  const IntrusivePtr<Sleeper> whole(new Sleeper);
+  const IntrusivePtr<Sleeper> part(new Sleeper(whole.get()));
+  thread.submit(IntrusivePtr<CommTask>(whole.get()));
+  whole->ready = true;
+  thread.wake(IntrusivePtr<CommTask>(part.get()));
+  EXPECT_TRUE(thread.stop_within(std::chrono::seconds(60)));
+  EXPECT_EQ(part->polls, 0);
+}
+
+TEST(CommThread, ANewEpochDropsTasksThatSleep) {
+  CommThread thread(std::make_unique<NullTransport>(), {}, nullptr);
+  const IntrusivePtr<Sleeper> dropped(new Sleeper), next(new Sleeper);
+  thread.submit(IntrusivePtr<CommTask>(dropped.get()));
+  thread.begin_epoch(2);
+  thread.submit(IntrusivePtr<CommTask>(next.get()));
+  dropped->ready = next->ready = true;
+  thread.wake(IntrusivePtr<CommTask>(dropped.get()));  // by a stream that hasn't heard of it
+  thread.wake(IntrusivePtr<CommTask>(next.get()));
+  EXPECT_TRUE(thread.stop_within(std::chrono::seconds(60)));
+  EXPECT_EQ(dropped->ref_count(), 1U);
+}
+
 TEST(CommThread, AnExceptionOfATaskEndsTheThreadAndIsReported) {
   std::promise<std::string> reported;
   CommThread thread(std::make_unique<NullTransport>(), {}, [&](std::exception_ptr failure) {

@@ -124,18 +124,19 @@ void RowExchangeTest::run(const Case& what) {
   InProcessFabric fabric(what.num_nodes);
   std::exception_ptr failure;
   std::vector<std::unique_ptr<CommThread>> threads;
+  std::vector<IntrusivePtr<CommTask>> tasks;
   for (int32_t node = 0; node < what.num_nodes; ++node) {
     threads.push_back(std::make_unique<CommThread>(fabric.make_transport(node), std::vector<ProgressSource*>{},
                                                    [&](std::exception_ptr error) {
                                                      std::lock_guard lock(mutex_);
                                                      failure = error;
                                                    }));
-    threads.back()->submit(
-        IntrusivePtr<CommTask>(new NodeExchange(*this, plan_row_exchange(what.mesh, 1, kWidth, kInt32, binding, node),
-                                                what.refused.contains(node) ? what.refused.at(node) : 0)));
+    tasks.emplace_back(new NodeExchange(*this, plan_row_exchange(what.mesh, 1, kWidth, kInt32, binding, node),
+                                        what.refused.contains(node) ? what.refused.at(node) : 0));
+    threads.back()->submit(tasks.back());
   }
   ready_ = true;
-  for (auto& thread : threads) thread->notify();
+  for (size_t node = 0; node < threads.size(); ++node) threads[node]->wake(std::move(tasks[node]));
   for (auto& thread : threads) EXPECT_TRUE(thread->stop_within(std::chrono::seconds(60))) << "somebody waits";
   if (failure) std::rethrow_exception(failure);
   bytes_ = messages_ = 0;

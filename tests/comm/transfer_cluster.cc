@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/comm/helper_threads.h"
+
 namespace dtorch {
 
 class Exchange::NodeTransfer final : public Transfer {
@@ -19,6 +21,7 @@ class Exchange::NodeTransfer final : public Transfer {
     const auto at = exchange_.errors_.find(device);
     return at == exchange_.errors_.end() ? "" : at->second;
   }
+  HelperThreads* helpers() override { return &helpers_; }
   void deliver(int64_t device, NativeTensor value, const std::string& error) override {
     Delivery delivery{{}, {}, error};
     EXPECT_EQ(static_cast<bool>(value), error.empty());
@@ -34,12 +37,15 @@ class Exchange::NodeTransfer final : public Transfer {
  private:
   Exchange& exchange_;
   int32_t node_;
+  HelperThreads helpers_{2};
 };
 
-Exchange::Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding, FoldOrder order)
+Exchange::Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding, FoldOrder order,
+                   const DirectParts& direct)
     : from_(from), to_(to), ready_(static_cast<size_t>(binding.num_nodes)) {
   const RedistributePlan plan = make_redistribute_plan(from, to);
-  for (int32_t node = 0; node < binding.num_nodes; ++node) plans_.push_back(lower_plan(plan, binding, node, order));
+  for (int32_t node = 0; node < binding.num_nodes; ++node)
+    plans_.push_back(lower_plan(plan, binding, node, order, direct));
 }
 
 Cluster::Cluster(int64_t num_devices, int32_t num_nodes)
@@ -56,15 +62,16 @@ Cluster::Cluster(int64_t num_devices, int32_t num_nodes)
 Cluster::~Cluster() = default;
 
 void Cluster::submit(Exchange& exchange, uint64_t number) {
+  exchange.tasks_.clear();
   for (int32_t node = 0; node < binding_.num_nodes; ++node) {
-    threads_[static_cast<size_t>(node)]->submit(
-        IntrusivePtr<CommTask>(new Exchange::NodeTransfer(exchange, node, number)));
+    exchange.tasks_.emplace_back(new Exchange::NodeTransfer(exchange, node, number));
+    threads_[static_cast<size_t>(node)]->submit(exchange.tasks_.back());
   }
 }
 
 void Cluster::make_ready(Exchange& exchange, int32_t node) {
   exchange.ready_[static_cast<size_t>(node)].store(true, std::memory_order_release);
-  threads_[static_cast<size_t>(node)]->notify();
+  threads_[static_cast<size_t>(node)]->wake(std::move(exchange.tasks_[static_cast<size_t>(node)]));
 }
 
 bool Cluster::wait() {

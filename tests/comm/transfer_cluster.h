@@ -21,11 +21,14 @@ struct Delivery {
   std::string error;
 };
 
+// Every part that goes to another node goes by itself, in chunks of a few elements.
+constexpr DirectParts kTinyChunks{.least_bytes = 1, .chunk_bytes = 16};
+
 // One redistribution over all nodes: inputs by device, results by device.
 class Exchange {
  public:
   Exchange(const TensorMeta* from, const TensorMeta* to, const DeviceBinding& binding,
-           FoldOrder order = FoldOrder::kMesh);
+           FoldOrder order = FoldOrder::kMesh, const DirectParts& direct = {});
   // Of a source device; a device without either has failed with an empty text.
   void set_value(int64_t device, NativeTensor value) { values_[device] = std::move(value); }
   void set_error(int64_t device, std::string error) { errors_[device] = std::move(error); }
@@ -41,7 +44,8 @@ class Exchange {
   std::vector<std::shared_ptr<const NodePlan>> plans_;  // by node
   std::map<int64_t, NativeTensor> values_;
   std::map<int64_t, std::string> errors_;
-  std::vector<std::atomic<bool>> ready_;  // by node
+  std::vector<std::atomic<bool>> ready_;       // by node
+  std::vector<IntrusivePtr<CommTask>> tasks_;  // by node; submitted and not ready
   std::mutex mutex_;
   std::map<int64_t, Delivery> deliveries_;  // under mutex_
 };

@@ -21,9 +21,10 @@ NativeTensor filled(const Shape& shape, float value) {
 
 // Runs one exchange in which `failed` has no value.
 std::map<int64_t, Delivery> run_poisoned(const TensorMeta* from, const TensorMeta* to, int32_t num_nodes,
-                                         int64_t failed, const std::string& text, FoldOrder order = FoldOrder::kMesh) {
+                                         int64_t failed, const std::string& text, FoldOrder order = FoldOrder::kMesh,
+                                         const DirectParts& direct = {}) {
   Cluster cluster(4, num_nodes);
-  Exchange exchange(from, to, cluster.binding(), order);
+  Exchange exchange(from, to, cluster.binding(), order, direct);
   for (int64_t device : from->layout.mesh().devices()) {
     if (device == failed)
       exchange.set_error(device, text);
@@ -65,6 +66,20 @@ TEST(Poison, OfOneOfSeveralThatANodeFoldsReachesTheSum) {
       const auto got = run_poisoned(meta(mesh, shape, {Partial(kSum)}), meta(mesh, shape, {Replicate()}), 2, failed,
                                     "lost", FoldOrder::kByNode);
       for (const auto& [device, delivery] : got) EXPECT_EQ(delivery.error, "lost") << device << ", failed " << failed;
+    }
+  }
+}
+
+// Those that haven't failed still send their large parts, which nobody takes.
+TEST(Poison, OfLargePartsLeavesNobodyWaiting) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {4});
+  for (const Placement& from : {Placement(Partial(kSum)), Placement(Shard(0))}) {
+    for (int32_t num_nodes : {2, 3, 4}) {
+      for (int64_t failed = 0; failed < 4; ++failed) {
+        const auto got = run_poisoned(meta(mesh, {64, 3}, {from}), meta(mesh, {64, 3}, {Replicate()}), num_nodes,
+                                      failed, "lost", FoldOrder::kMesh, kTinyChunks);
+        for (const auto& [device, delivery] : got) EXPECT_EQ(delivery.error, "lost") << device;
+      }
     }
   }
 }
@@ -124,6 +139,22 @@ TEST(NodePlan, ABoxGoesOnceToANodeHoweverManyDevicesTakeIt) {
   EXPECT_TRUE(cluster.wait());
   EXPECT_EQ(cluster.messages_sent(), 2);
   EXPECT_EQ(cluster.bytes_sent(), 2 * (64 + 4 * 1000 * 4));
+}
+
+// Each sum is folded where its last stage wants it, and devices of a node share one value.
+TEST(NodePlan, TheResultOfAStageLiesInTheNextOnes) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {4});
+  const RedistributePlan plan =
+      make_redistribute_plan(meta(mesh, {8, 3}, {Partial(kSum)}), meta(mesh, {8, 3}, {Replicate()}));
+  ASSERT_EQ(plan.stages.size(), 2U);
+  const auto node = lower_plan(plan, block_binding(4, 2), 1);
+  const std::vector<Box> places = node->stages[0].places_in_next;
+  ASSERT_EQ(places.size(), 2U);
+  EXPECT_EQ(places[0].offset, (Shape{4, 0}));
+  EXPECT_EQ(places[1].offset, (Shape{6, 0}));
+  EXPECT_EQ(places[1].size, (Shape{2, 3}));
+  ASSERT_EQ(node->stages[1].destinations.size(), 2U);
+  EXPECT_EQ(node->stages[1].destinations[1].same_as, 0U);
 }
 
 TEST(NodePlan, BothEndsOfAMessageAgreeOnItsParts) {

@@ -184,13 +184,14 @@ std::vector<Pair> pairs_of(const std::vector<const TensorMeta*>& from, const std
 // All exchanges under way at once; nodes become ready in an order of their own. Returns what devices got, in the order
 // of pairs. bytes_sent: between nodes.
 std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int32_t num_nodes, bool whole_numbers,
-                                             FoldOrder fold_order = FoldOrder::kMesh, int64_t* bytes_sent = nullptr) {
+                                             FoldOrder fold_order = FoldOrder::kMesh, int64_t* bytes_sent = nullptr,
+                                             const DirectParts& direct = {}) {
   Cluster cluster(kDevices, num_nodes);
   std::vector<std::unique_ptr<Exchange>> exchanges;
   std::vector<std::vector<Values>> sources;
   std::vector<std::pair<Exchange*, int32_t>> order;
   for (const auto& [from, to] : pairs) {
-    exchanges.push_back(std::make_unique<Exchange>(from, to, cluster.binding(), fold_order));
+    exchanges.push_back(std::make_unique<Exchange>(from, to, cluster.binding(), fold_order, direct));
     sources.push_back(fill_sources(*exchanges.back(), whole_numbers));
     cluster.submit(*exchanges.back(), exchanges.size());
     for (int32_t node = 0; node < num_nodes; ++node) order.emplace_back(exchanges.back().get(), node);
@@ -207,9 +208,17 @@ std::vector<std::map<int64_t, Delivery>> run(const std::vector<Pair>& pairs, int
   return results;
 }
 
-class OnNodes : public testing::TestWithParam<std::pair<int32_t, FoldOrder>> {
+struct Way {
+  int32_t num_nodes = 1;
+  FoldOrder order = FoldOrder::kMesh;
+  DirectParts direct = {};
+};
+
+class OnNodes : public testing::TestWithParam<Way> {
  protected:
-  void run_all(const std::vector<Pair>& pairs) { run(pairs, GetParam().first, true, GetParam().second); }
+  void run_all(const std::vector<Pair>& pairs) {
+    run(pairs, GetParam().num_nodes, true, GetParam().order, nullptr, GetParam().direct);
+  }
 };
 
 TEST_P(OnNodes, EveryPairOfPlacementsOnOneAxisGivesEveryDeviceItsPart) {
@@ -242,12 +251,16 @@ TEST_P(OnNodes, BetweenDifferentMeshesEveryDeviceGetsItsPart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transfer, OnNodes,
-                         testing::Values(std::pair(1, FoldOrder::kMesh), std::pair(2, FoldOrder::kMesh),
-                                         std::pair(3, FoldOrder::kMesh), std::pair(4, FoldOrder::kMesh),
-                                         std::pair(2, FoldOrder::kByNode), std::pair(3, FoldOrder::kByNode)),
-                         [](const auto& param) {
-                           return std::to_string(param.param.first) +
-                                  (param.param.second == FoldOrder::kMesh ? "" : "FoldingByNode");
+                         testing::Values(Way{1}, Way{2}, Way{3}, Way{4}, Way{2, FoldOrder::kByNode},
+                                         Way{3, FoldOrder::kByNode}, Way{2, FoldOrder::kMesh, kTinyChunks},
+                                         Way{3, FoldOrder::kMesh, kTinyChunks}, Way{4, FoldOrder::kMesh, kTinyChunks},
+                                         Way{2, FoldOrder::kByNode, kTinyChunks},
+                                         Way{3, FoldOrder::kByNode, kTinyChunks}),
+                         [](const auto& info) {
+                           const Way& way = info.param;
+                           return std::to_string(way.num_nodes) +
+                                  (way.order == FoldOrder::kMesh ? "" : "FoldingByNode") +
+                                  (way.direct.least_bytes == 1 ? "InChunks" : "");
                          });
 
 TEST(Transfer, BitsDontDependOnTheNumberOfNodes) {
@@ -256,8 +269,9 @@ TEST(Transfer, BitsDontDependOnTheNumberOfNodes) {
                                  {Replicate(), Shard(0), Partial(kSum), Partial(kAvg)});
     const std::vector<Pair> pairs = pairs_of(metas, metas);
     const auto expected = run(pairs, 1, false);
-    for (int32_t num_nodes : {2, 3, 4}) {
-      const auto got = run(pairs, num_nodes, false);
+    for (const Way& way : {Way{2}, Way{3}, Way{4}, Way{2, FoldOrder::kMesh, kTinyChunks},
+                           Way{3, FoldOrder::kMesh, kTinyChunks}, Way{4, FoldOrder::kMesh, kTinyChunks}}) {
+      const auto got = run(pairs, way.num_nodes, false, way.order, nullptr, way.direct);
       for (size_t i = 0; i < pairs.size(); ++i) {
         for (const auto& [device, delivery] : expected[i]) {
           EXPECT_EQ(got[i].at(device).bytes, delivery.bytes)
@@ -289,10 +303,14 @@ TEST(Transfer, FoldedByNodeReplicasHaveTheSameBits) {
         }
         const bool is_sum = pairs[i].first->layout.placement(0).reduce != kMax;
         const bool same = got[i].at(0).bytes == ordered[i].at(0).bytes;
-        if (dtype == kBFloat16 || !is_sum) EXPECT_TRUE(same) << pairs[i].first->str();
+        if (dtype == kBFloat16 || !is_sum) {
+          EXPECT_TRUE(same) << pairs[i].first->str();
+        }
         differs |= !same;
       }
-      if (dtype == kFloat32 && shape.ndim() != 0) EXPECT_TRUE(differs) << "no sum had another order";
+      if (dtype == kFloat32 && shape.ndim() != 0) {
+        EXPECT_TRUE(differs) << "no sum had another order";
+      }
     }
   }
 }
@@ -308,6 +326,13 @@ TEST(Transfer, FoldedByNodeHalfOfAPendingSumIsSent) {
   const int64_t tensor = shape[0] * size_of(kFloat32);
   EXPECT_NEAR(in_mesh_order, 2 * tensor, 1024);  // headers
   EXPECT_NEAR(by_node, tensor, 1024);
+}
+
+// Chunks of the real size, and folds and copies that several threads share.
+TEST(Transfer, LargeTensorsGiveEveryDeviceItsPart) {
+  const auto metas =
+      all_metas(init_device_mesh("cpu", {4}), {3, 100'001}, kFloat32, {Replicate(), Shard(0), Shard(1), Partial(kSum)});
+  for (int32_t num_nodes : {1, 2, 3}) run(pairs_of(metas, metas), num_nodes, true);
 }
 
 TEST(Transfer, ScalarsTravel) {
