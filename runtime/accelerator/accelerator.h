@@ -47,12 +47,13 @@ struct KernelLaunch {
   KernelFn kernel = nullptr;
   const LocalOperator& local;  // lives as long as the stream may look at it: until its work has run
   std::span<NativeTensor> inputs;
-  std::span<NativeTensor> outputs;       // set when launch() returns
-  std::span<const Scalar> scalars;       // the caller's: copied where they are needed later
-  std::span<const OperandId> operands;   // kLastUse: the kernel may take over the input's memory
-  std::shared_ptr<const void> resource;  // held until the work has run
-  // Sizes of the results are data, so that launch() may wait for them.
-  bool is_ragged = false;
+  std::span<NativeTensor> outputs;      // set when launch() returns
+  std::span<const Scalar> scalars;      // the caller's: copied where they are needed later
+  std::span<const OperandId> operands;  // kLastUse: the kernel may take over the input's memory
+  // The kernel looks at its inputs' contents, because sizes of its results are data or it has effects outside: launch()
+  // waits for the stream and runs it on the caller's thread.
+  bool waits = false;
+  MemoryCounter* memory = nullptr;  // what the outputs are charged to, where the library counts by value
 };
 
 // Work in order. What several streams do is ordered by events alone.
@@ -70,7 +71,7 @@ class DeviceStream {
   // thread that isn't the device's way forward: it may call anything here except what waits for a device. In order of a
   // stream. Always called, at the latest by the destructor.
   virtual void call_on_host(std::function<void()> errand) = 0;
-  // Blocks until all that was enqueued has run or failed.
+  // Blocks until all that was enqueued has run or failed, errands too. Not in an errand.
   virtual void synchronize() = 0;
 
   // --- memory
@@ -85,9 +86,10 @@ class DeviceStream {
   virtual void keep(std::vector<NativeTensor> values) = 0;
 
   // --- work
-  // Same local shape and dtype, any strides; each on the host, this accelerator or another of this process that can be
-  // reached (the library finds a way, through the host if need be). Both are held until it has run. Host tensors must
-  // be of Accelerator::allocate_host, or the call may wait.
+  // Same local shape and dtype, any strides; each on the host, this accelerator or another of this process (the library
+  // finds a way, through the host if need be). Host tensors are held until it has run; others are the caller's to
+  // keep() where their last handle may go on another stream. Host tensors that aren't of Accelerator::allocate_host may
+  // make the call wait.
   virtual void copy(const NativeTensor& from, const NativeTensor& to) = 0;
   virtual void set_zero(const NativeTensor& value) = 0;
   // Folds contiguous parts in order, element by element, as runtime/comm's fold_parts: kAvg as kSum, then the quotient

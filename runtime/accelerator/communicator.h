@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,9 +48,6 @@ class Communicator {
   // Collective on all ranks: ranks of one colour become a communicator, in order of `key`; a negative colour gets none.
   // Null also where the library can't split; the caller makes one by join() then. Blocks until all have called.
   virtual std::unique_ptr<Communicator> split(int32_t colour, int32_t key) = 0;
-
-  // Which dtypes and reductions collectives can fold; others go by send and receive, and a fold on the stream.
-  virtual bool can_reduce(DType dtype, ReduceOp reduce) const = 0;
 };
 
 class CommunicatorFactory {
@@ -58,12 +56,20 @@ class CommunicatorFactory {
   virtual ~CommunicatorFactory() = default;
   // By one process, for all.
   virtual Id new_id() = 0;
-  // Blocks until all ranks have joined, at most deadline_s; throws RuntimeFault with what was found. One thread a rank.
+  // How long a rank waits for the others, here and where the library itself watches collectives; and whether to give up
+  // at once, asked from time to time.
+  struct Patience {
+    double deadline_s = 0;  // 0: for ever
+    std::function<bool()> is_over;
+  };
+  // Blocks until all ranks have joined; throws RuntimeFault with what was found. One thread a rank.
   virtual std::unique_ptr<Communicator> join(const Id& id, int32_t rank, int32_t num_ranks, Accelerator& accelerator,
-                                             double deadline_s) = 0;
+                                             const Patience& patience) = 0;
   // Of the calling thread.
   virtual void group_begin() = 0;
   virtual void group_end() = 0;
+  // Which dtypes and reductions collectives can fold; others go by send and receive, and a fold on the stream.
+  virtual bool can_reduce(DType dtype, ReduceOp reduce) const = 0;
   // Two ranks of a communicator may be one physical device (NCCL: no).
   virtual bool allows_ranks_on_one_device() const = 0;
 };
