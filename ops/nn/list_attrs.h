@@ -1,4 +1,5 @@
-// Attributes of operators on lists of tensors (optimizer_steps.cc), which other backends' kernels read too. Not for users.
+// Attributes of operators on lists of tensors (optimizer_steps.cc), which other backends' kernels read too. Not for
+// users.
 #pragma once
 #include <cstdint>
 

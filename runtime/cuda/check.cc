@@ -6,9 +6,7 @@
 
 namespace dtorch::cuda {
 
-std::string text_of(cudaError_t code) {
-  return std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code);
-}
+std::string text_of(cudaError_t code) { return std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code); }
 
 void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;

@@ -32,7 +32,7 @@ class CompiledKernels {
   const int capability_;
   int64_t max_blocks_ = 1;
   std::mutex mutex_;
-  std::unordered_map<std::string, CUmodule> modules_;     // by id; under mutex_, as what follows
+  std::unordered_map<std::string, CUmodule> modules_;      // by id; under mutex_, as what follows
   std::unordered_map<std::string, CUfunction> functions_;  // by id and name
 };
 

@@ -89,7 +89,8 @@ AcceleratorMemory CudaAccelerator::memory() const {
   for (const auto& segment : c10::cuda::CUDACachingAllocator::snapshot({0, 0}, false).segments) {
     if (segment.device != device_) continue;
     for (const auto& block : segment.blocks) {
-      if (!block.active) memory.largest_free_bytes = std::max(memory.largest_free_bytes, static_cast<int64_t>(block.size));
+      if (!block.active)
+        memory.largest_free_bytes = std::max(memory.largest_free_bytes, static_cast<int64_t>(block.size));
     }
   }
   return memory;

@@ -81,7 +81,8 @@ void elementwise_kernel(KernelContext& context) {
   const KernelLaunch& call = CudaStream::current_call();
   const OperatorDef& def = *definitions()[call.local.op];
   FusedKernel* kernel = stream.kernel_of_call(call.local, def, static_cast<uint32_t>(call.scalars.size()));
-  if (kernel == nullptr) return kernel_source::runs_on_any_device(def.name) ? def.kernel(context) : run_on_host(context);
+  if (kernel == nullptr)
+    return kernel_source::runs_on_any_device(def.name) ? def.kernel(context) : run_on_host(context);
   const Shape& shape = context.output_box(0).size;
   NativeTensor result;
   for (uint32_t i : kernel->may_overwrite(0)) {

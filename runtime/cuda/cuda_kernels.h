@@ -35,6 +35,9 @@ void adamw_kernel(KernelContext& context);
 void elementwise_kernel(KernelContext& context);
 // Of CudaStream::current_call(), whose operator's own kernel is `kernel_on_host`.
 void run_on_host(KernelContext& context);
+// The same of a call whose kernel looks at contents (KernelLaunch::waits): on the caller's thread, after what the
+// stream has. Sets the outputs.
+void run_and_wait(const KernelLaunch& launch, CudaStream& stream);
 // The program's kernel of an operator that kernel_for() was asked for.
 KernelFn host_kernel_of(uint16_t op);
 

@@ -22,7 +22,7 @@ void free_charged(void* context) {
   delete charged;
 }
 
-c10::DataPtr charge(c10::DataPtr memory, MemoryCounter* counter, size_t bytes) {
+c10::DataPtr charged(c10::DataPtr memory, MemoryCounter* counter, size_t bytes) {
   if (counter == nullptr || bytes == 0) return memory;
   void* const data = memory.get();
   const c10::Device device = memory.device();
@@ -41,11 +41,19 @@ NativeTensor new_tensor(const Shape& local_shape, DType dtype, int device, Memor
     throw OutOfMemory(bytes);
   }
   DTORCH_CHECK(bytes == 0 || data.device().index() == device, "memory of another GPU than the stream's");
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, charge(std::move(data), memory, bytes), nullptr, false);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, charged(std::move(data), memory, bytes), nullptr, false);
   auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                                    c10::scalarTypeToTypeMeta(scalar_type(dtype)));
   impl->set_sizes_contiguous(sizes_of(local_shape));
   return NativeTensor::adopt(impl.release());
+}
+
+void charge(const NativeTensor& tensor, MemoryCounter& memory) {
+  const c10::Storage& storage = as_aten(tensor).storage();
+  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+  if (storage.use_count() != 1 || impl->data_ptr().get_deleter() == &free_charged) return;
+  c10::DataPtr own = impl->set_data_ptr(c10::DataPtr());
+  impl->set_data_ptr_noswap(charged(std::move(own), &memory, impl->nbytes()));
 }
 
 const c10::DataPtr& allocation_of(const NativeTensor& tensor) {

@@ -3,6 +3,8 @@
 #include <ATen/ops/zero.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <future>
+
 #include "dtorch/kernel.h"
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/cuda_kernels.h"
@@ -136,9 +138,9 @@ void CudaStream::call_on_host(std::function<void()> errand) {
 }
 
 void CudaStream::synchronize() {
-  use();
-  const cudaError_t code = cudaStreamSynchronize(get());
-  if (code != cudaSuccess) tell_failure(code);
+  std::promise<void> done;
+  call_on_host([&done] { done.set_value(); });
+  done.get_future().wait();
 }
 
 NativeTensor CudaStream::allocate(const Shape& local_shape, DType dtype, MemoryCounter* memory) {
@@ -171,7 +173,9 @@ void CudaStream::copy(const NativeTensor& from, const NativeTensor& to) {
   } else {
     DTORCH_CUDA(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDefault, get()));
   }
-  keep({from, to});
+  for (const NativeTensor* side : {&from, &to}) {
+    if (is_on_host(*side)) keep({*side});
+  }
 }
 
 void CudaStream::set_zero(const NativeTensor& value) {
@@ -182,7 +186,6 @@ void CudaStream::set_zero(const NativeTensor& value) {
   } else if (value.num_bytes() > 0) {
     DTORCH_CUDA(cudaMemsetAsync(value.data(), 0, static_cast<size_t>(value.num_bytes()), get()));
   }
-  keep({value});
 }
 
 void CudaStream::run_compiled(const std::string& id, const std::string& name,
@@ -211,13 +214,10 @@ void CudaStream::fold(std::span<const NativeTensor> parts, ReduceOp reduce, int6
     if (!is_first) some.push_back(sums.data());
     some.insert(some.end(), left.begin(), left.begin() + static_cast<ptrdiff_t>(count));
     left = left.subspan(count);
-    NativeTensor next =
-        is_last ? result : allocate(result.local_shape(), accumulation_dtype(result.dtype()), nullptr);
+    NativeTensor next = is_last ? result : allocate(result.local_shape(), accumulation_dtype(result.dtype()), nullptr);
     fold_some(some, result.dtype(), reduce, is_first, is_last, is_last ? divisor : 1, next);
     sums = std::move(next);
   }
-  keep({parts.begin(), parts.end()});
-  keep({result});
 }
 
 void CudaStream::fold_some(std::span<const std::byte* const> parts, DType dtype, ReduceOp reduce, bool is_first,
@@ -234,6 +234,7 @@ void CudaStream::fold_some(std::span<const std::byte* const> parts, DType dtype,
 void CudaStream::launch(const KernelLaunch& call) {
   use();
   const Launching scope(this, &call);
+  if (call.waits) return run_and_wait(call, *this);
   KernelContext context(call.local, call.inputs, call.outputs, call.scalars, call.operands, nullptr);
   try {
     call.kernel(context);
@@ -242,8 +243,8 @@ void CudaStream::launch(const KernelLaunch& call) {
   }
   for (NativeTensor& output : call.outputs) {
     if (output && is_on_host(output)) output = to_device(output, *this);
+    if (output && call.memory != nullptr) charge(output, *call.memory);
   }
-  if (call.resource) call_on_host([resource = call.resource] {});
 }
 
 std::unique_ptr<FusedKernel> CudaStream::fuse(const FusedProgram& program) { return make_fused_kernel(program, *this); }

@@ -66,9 +66,9 @@ class CudaStream final : public DeviceStream {
   uint64_t sequence_marked_ = 0;
   int64_t marks_since_ = 0;
   std::mutex failure_mutex_;
-  FailureHandler on_failure_;  // under failure_mutex_
-  bool has_failed_ = false;    // under failure_mutex_
-  std::vector<NativeTensor> kept_;  // until the next errand
+  FailureHandler on_failure_;                                                   // under failure_mutex_
+  bool has_failed_ = false;                                                     // under failure_mutex_
+  std::vector<NativeTensor> kept_;                                              // until the next errand
   std::unordered_map<std::string, std::unique_ptr<FusedKernel>> call_kernels_;  // by what decides the code
   Errands errands_;
 };

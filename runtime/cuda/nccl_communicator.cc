@@ -30,8 +30,8 @@ std::string words_of(const NcclApi& api, NcclApi::Comm comm, int code) {
   return text;
 }
 
-// Until NCCL has finished with a communicator, or the deadline (0: none). NCCL has nothing to wait on but this question.
-int wait_until_done(const NcclApi& api, NcclApi::Comm comm, double deadline_s) {
+// Until NCCL has finished with a communicator, or patience is over. NCCL has nothing to wait on but this question.
+int wait_until_done(const NcclApi& api, NcclApi::Comm comm, const CommunicatorFactory::Patience& patience) {
   constexpr auto kLongest = std::chrono::microseconds(200);
   const auto begin = std::chrono::steady_clock::now();
   auto pause = std::chrono::microseconds(1);
@@ -41,7 +41,8 @@ int wait_until_done(const NcclApi& api, NcclApi::Comm comm, double deadline_s) {
     if (code != NcclApi::kSuccess) return code;
     if (state != NcclApi::kInProgress) return state;
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    if (deadline_s > 0 && passed.count() > deadline_s) return NcclApi::kInProgress;
+    if (patience.deadline_s > 0 && passed.count() > patience.deadline_s) return NcclApi::kInProgress;
+    if (patience.is_over && patience.is_over()) return NcclApi::kInProgress;
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kLongest);
   }
@@ -50,14 +51,19 @@ int wait_until_done(const NcclApi& api, NcclApi::Comm comm, double deadline_s) {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(const NcclApi& api, NcclApi::Comm comm, int32_t rank, int32_t num_ranks,
-                                   CudaAccelerator& accelerator, double deadline_s)
-    : api_(api), rank_(rank), num_ranks_(num_ranks), accelerator_(accelerator), deadline_s_(deadline_s), comm_(comm) {}
+                                   CudaAccelerator& accelerator, CommunicatorFactory::Patience patience)
+    : api_(api),
+      rank_(rank),
+      num_ranks_(num_ranks),
+      accelerator_(accelerator),
+      patience_(std::move(patience)),
+      comm_(comm) {}
 
 // Its work has run: whoever owns it has seen to that. What NCCL can't end in order is ended at once.
 NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr) return;
   int code = api_.finalize(comm_);
-  if (code == NcclApi::kInProgress) code = wait_until_done(api_, comm_, deadline_s_);
+  if (code == NcclApi::kInProgress) code = wait_until_done(api_, comm_, patience_);
   static_cast<void>(code == NcclApi::kSuccess ? api_.destroy(comm_) : api_.abort(comm_));
 }
 
@@ -68,7 +74,7 @@ void NcclCommunicator::finish(int code, const char* call) {
       return;
     }
   } else if (code == NcclApi::kInProgress) {
-    code = wait_until_done(api_, comm_, deadline_s_);
+    code = wait_until_done(api_, comm_, patience_);
   }
   if (code == NcclApi::kSuccess) return;
   if (code == NcclApi::kInProgress)
@@ -93,7 +99,7 @@ void NcclCommunicator::enqueue(DeviceStream& stream, const char* name, F* functi
 void NcclCommunicator::all_reduce(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count,
                                   DType dtype, ReduceOp reduce) {
   enqueue(stream, "ncclAllReduce", api_.all_reduce, send, receive, static_cast<size_t>(count), nccl_type(dtype),
-                   reduction(dtype, reduce));
+          reduction(dtype, reduce));
 }
 
 void NcclCommunicator::all_gather(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count,
@@ -105,7 +111,7 @@ void NcclCommunicator::all_gather(DeviceStream& stream, const std::byte* send, s
 void NcclCommunicator::reduce_scatter(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count,
                                       DType dtype, ReduceOp reduce) {
   enqueue(stream, "ncclReduceScatter", api_.reduce_scatter, send, receive, static_cast<size_t>(count), nccl_type(dtype),
-                   reduction(dtype, reduce));
+          reduction(dtype, reduce));
 }
 
 void NcclCommunicator::broadcast(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count,
@@ -148,7 +154,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int32_t colour, int32_t ke
   NcclApi::Config config;
   finish(api_.split(comm_, colour < 0 ? kNoColour : colour, key, &part, &config), "ncclCommSplit");
   if (part == nullptr) return nullptr;
-  const int code = wait_until_done(api_, part, deadline_s_);
+  const int code = wait_until_done(api_, part, patience_);
   if (code != NcclApi::kSuccess) {
     const std::string words = words_of(api_, part, code);
     static_cast<void>(api_.abort(part));
@@ -157,7 +163,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int32_t colour, int32_t ke
   int rank = 0, num_ranks = 0;
   if (api_.user_rank(part, &rank) != NcclApi::kSuccess || api_.count(part, &num_ranks) != NcclApi::kSuccess)
     throw RuntimeFault("ncclCommSplit: NCCL doesn't say which rank this is");
-  return std::make_unique<NcclCommunicator>(api_, part, rank, num_ranks, accelerator_, deadline_s_);
+  return std::make_unique<NcclCommunicator>(api_, part, rank, num_ranks, accelerator_, patience_);
 }
 
 const NcclApi& NcclFactory::api() const {
@@ -176,7 +182,7 @@ CommunicatorFactory::Id NcclFactory::new_id() {
 }
 
 std::unique_ptr<Communicator> NcclFactory::join(const Id& id, int32_t rank, int32_t num_ranks, Accelerator& accelerator,
-                                                double deadline_s) {
+                                                const Patience& patience) {
   auto* gpu = dynamic_cast<CudaAccelerator*>(&accelerator);
   DTORCH_CHECK(gpu != nullptr, "an accelerator of another kind");
   DTORCH_CUDA(cudaSetDevice(gpu->device()));
@@ -186,12 +192,12 @@ std::unique_ptr<Communicator> NcclFactory::join(const Id& id, int32_t rank, int3
   NcclApi::Comm comm = nullptr;
   int code = api().init_rank(&comm, num_ranks, own, rank, &config);
   if (code == NcclApi::kInProgress || (code == NcclApi::kSuccess && comm != nullptr))
-    code = wait_until_done(api(), comm, deadline_s);
+    code = wait_until_done(api(), comm, patience);
   if (code == NcclApi::kSuccess)
-    return std::make_unique<NcclCommunicator>(api(), comm, rank, num_ranks, *gpu, deadline_s);
+    return std::make_unique<NcclCommunicator>(api(), comm, rank, num_ranks, *gpu, patience);
   const std::string words = code == NcclApi::kInProgress
                                 ? "not all " + std::to_string(num_ranks) + " ranks have joined within " +
-                                      std::to_string(deadline_s) + " s"
+                                      std::to_string(patience.deadline_s) + " s"
                                 : words_of(api(), comm, code);
   if (comm != nullptr) static_cast<void>(api().abort(comm));
   throw RuntimeFault("ncclCommInitRankConfig, rank " + std::to_string(rank) + ": " + words);
@@ -214,7 +220,7 @@ void NcclFactory::group_end() {
   // Without a deadline of its own: whoever watches the communicators cancels them.
   for (NcclApi::Comm comm : members) {
     if (!words.empty()) break;
-    code = wait_until_done(api(), comm, 0);
+    code = wait_until_done(api(), comm, {});
     if (code != NcclApi::kSuccess) words = words_of(api(), comm, code);
   }
   if (!words.empty()) throw RuntimeFault("ncclGroupEnd: " + words);

@@ -1,5 +1,5 @@
-// Communicators of NCCL. They don't block the host: a call that NCCL finishes later is waited for here, up to the
-// deadline of join(). Each by one thread at a time.
+// Communicators of NCCL. They don't block the host: a call that NCCL finishes later is waited for here, with the
+// patience given to join(). Each by one thread at a time.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -13,8 +13,8 @@ class CudaAccelerator;
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(const NcclApi& api, NcclApi::Comm comm, int32_t rank, int32_t num_ranks, CudaAccelerator& accelerator,
-                   double deadline_s);
+  NcclCommunicator(const NcclApi& api, NcclApi::Comm comm, int32_t rank, int32_t num_ranks,
+                   CudaAccelerator& accelerator, CommunicatorFactory::Patience patience);
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -23,8 +23,7 @@ class NcclCommunicator final : public Communicator {
   int32_t num_ranks() const override { return num_ranks_; }
   void all_reduce(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count, DType dtype,
                   ReduceOp reduce) override;
-  void all_gather(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count,
-                  DType dtype) override;
+  void all_gather(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count, DType dtype) override;
   void reduce_scatter(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count, DType dtype,
                       ReduceOp reduce) override;
   void broadcast(DeviceStream& stream, const std::byte* send, std::byte* receive, int64_t count, DType dtype,
@@ -34,7 +33,6 @@ class NcclCommunicator final : public Communicator {
   std::optional<std::string> failure() override;
   void cancel() override;
   std::unique_ptr<Communicator> split(int32_t colour, int32_t key) override;
-  bool can_reduce(DType dtype, ReduceOp reduce) const override { return nccl_reduction(dtype, reduce).has_value(); }
 
  private:
   // Calls `function` with the communicator and the stream behind `arguments`; not while cancel() runs, nor afterwards.
@@ -47,7 +45,7 @@ class NcclCommunicator final : public Communicator {
   const NcclApi& api_;
   const int32_t rank_, num_ranks_;
   CudaAccelerator& accelerator_;
-  const double deadline_s_;
+  const CommunicatorFactory::Patience patience_;
   std::mutex mutex_;              // so that cancel() may come at any time
   NcclApi::Comm comm_ = nullptr;  // under mutex_ where it changes; null: cancelled
 };
@@ -58,9 +56,10 @@ class NcclFactory final : public CommunicatorFactory {
   const std::string& problem() const { return problem_; }  // why there is no NCCL; "" when there is
   Id new_id() override;
   std::unique_ptr<Communicator> join(const Id& id, int32_t rank, int32_t num_ranks, Accelerator& accelerator,
-                                     double deadline_s) override;
+                                     const Patience& patience) override;
   void group_begin() override;
   void group_end() override;
+  bool can_reduce(DType dtype, ReduceOp reduce) const override { return nccl_reduction(dtype, reduce).has_value(); }
   bool allows_ranks_on_one_device() const override { return false; }
 
  private:

@@ -80,10 +80,9 @@ void dropout_kernel(KernelContext& context) {
   uint64_t seed = context.scalar(0).bits, call = context.scalar(1).bits;
   auto limit = static_cast<uint64_t>((1 - p) * 4294967296.0);
   double scale = p < 1 ? 1 / (1 - p) : 0;
-  stream.run_compiled(
-      source.name, source.name, [&] { return prelude() + random_prelude() + source.text; },
-      (result.num_elements() + kElementsPerThread - 1) / kElementsPerThread,
-      {&to, &from, &where, &seed, &call, &limit, &scale});
+  stream.run_compiled(source.name, source.name, [&] { return prelude() + random_prelude() + source.text; },
+                      (result.num_elements() + kElementsPerThread - 1) / kElementsPerThread,
+                      {&to, &from, &where, &seed, &call, &limit, &scale});
   context.output(0) = std::move(result);
 }
 
@@ -115,11 +114,10 @@ void adamw_kernel(KernelContext& context) {
       // Asked before there is another handle of the input.
       NativeTensor p = target_of(context, end, stream), m = target_of(context, 2 * count + end, stream),
                    v = target_of(context, 3 * count + end, stream);
-      const auto source = [&](size_t i) {
-        return held.emplace_back(from_aten(input(context, i).contiguous())).data();
-      };
-      list.tensors[end - first] = {source(end), source(count + end), source(2 * count + end), source(3 * count + end),
-                                   p.data(),    m.data(),            v.data(),                p.num_elements()};
+      const auto source = [&](size_t i) { return held.emplace_back(from_aten(input(context, i).contiguous())).data(); };
+      list.tensors[end - first] = {
+          source(end), source(count + end), source(2 * count + end), source(3 * count + end), p.data(), m.data(),
+          v.data(),    p.num_elements()};
       largest = std::max(largest, p.num_elements());
       context.output(end) = std::move(p);
       context.output(count + end) = std::move(m);

@@ -29,18 +29,19 @@ std::string program_path() {
 std::string joined(const std::vector<std::string>& paths) { return fmt::format("{}", fmt::join(paths, ", ")); }
 
 const CudaLibraryEntry& open_library(const CudaBuild& build) {
-  const std::vector<std::string> paths =
-      cuda_library_paths(program_path(), build.folders, std::getenv(kPathVariable));
+  const std::vector<std::string> paths = cuda_library_paths(program_path(), build.folders, std::getenv(kPathVariable));
   std::error_code none;
   const std::string* found = nullptr;
   for (const std::string& path : paths) {
     if (found == nullptr && fs::exists(path, none)) found = &path;
   }
-  if (found == nullptr) refuse(fmt::format("{} isn't found in any of {}; set {}", kFileName, joined(paths), kPathVariable));
+  if (found == nullptr)
+    refuse(fmt::format("{} isn't found in any of {}; set {}", kFileName, joined(paths), kPathVariable));
   const SharedLibrary library({*found});
   if (!library)
-    refuse(fmt::format("{} can't be loaded: {}; LibTorch's CUDA libraries have to be found beside it (docs/gpu_nodes.md)",
-                       *found, library.error()));
+    refuse(
+        fmt::format("{} can't be loaded: {}; LibTorch's CUDA libraries have to be found beside it (docs/gpu_nodes.md)",
+                    *found, library.error()));
   const auto entry = library.function<const CudaLibraryEntry* (*)()>("dtorch_cuda_entry");
   if (entry == nullptr) refuse(*found + " isn't DTorch's: dtorch_cuda_entry is missing");
   const std::string unlike = unlike_builds(build, *entry());
@@ -51,8 +52,10 @@ const CudaLibraryEntry& open_library(const CudaBuild& build) {
 }  // namespace
 
 CudaBuild cuda_build() {
-  CudaBuild build{
-      .cuda_version = DTORCH_CUDA_VERSION, .dtorch_version = DTORCH_VERSION, .torch_version = DTORCH_TORCH_VERSION, .folders = {}};
+  CudaBuild build{.cuda_version = DTORCH_CUDA_VERSION,
+                  .dtorch_version = DTORCH_VERSION,
+                  .torch_version = DTORCH_TORCH_VERSION,
+                  .folders = {}};
   std::istringstream folders(DTORCH_CUDA_FOLDERS);
   for (std::string folder; std::getline(folders, folder, ':');) build.folders.push_back(folder);
   return build;

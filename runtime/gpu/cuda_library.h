@@ -13,8 +13,8 @@ class AcceleratorLibrary;  // runtime/accelerator/accelerator.h
 struct CudaLibraryEntry {
   const char* dtorch_version;
   const char* torch_version;
-  int cuda_version;                        // 13000
-  AcceleratorLibrary& (*accelerators)();   // the process's; throws RuntimeFault
+  int cuda_version;                       // 13000
+  AcceleratorLibrary& (*accelerators)();  // the process's; throws RuntimeFault
 };
 
 // What this program was built with.

@@ -11,9 +11,7 @@ namespace {
 
 constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
 
-std::string quoted(const std::optional<std::string>& visible) {
-  return visible ? "'" + *visible + "'" : "unset";
-}
+std::string quoted(const std::optional<std::string>& visible) { return visible ? "'" + *visible + "'" : "unset"; }
 
 }  // namespace
 
@@ -45,12 +43,14 @@ std::string cuda_version_text(int version) { return fmt::format("{}.{}", version
 std::string driver_problem(const DriverFacts& facts, int needed) {
   if (!facts.load_error.empty()) {
     return fmt::format(
-        "no NVIDIA driver is on this machine ({}); run on a node with GPUs, or in a container that is given them", facts.load_error);
+        "no NVIDIA driver is on this machine ({}); run on a node with GPUs, or in a container that is given them",
+        facts.load_error);
   }
   // Versions of CUDA with one major number serve each other.
   if (facts.version > 0 && facts.version / 1000 < needed / 1000) {
     return fmt::format(
-        "the NVIDIA driver serves CUDA {} and older, this DTorch and its LibTorch are built for CUDA {}; a newer driver is "
+        "the NVIDIA driver serves CUDA {} and older, this DTorch and its LibTorch are built for CUDA {}; a newer "
+        "driver is "
         "needed, or a build with a LibTorch for CUDA {}",
         cuda_version_text(facts.version), cuda_version_text(needed), facts.version / 1000);
   }

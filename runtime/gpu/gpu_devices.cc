@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kOverNvlink = 2;          // NVML_P2P_CAPS_INDEX_NVLINK
-constexpr unsigned kMaxNvlinks = 18;    // NVML_NVLINK_MAX_LINKS
+constexpr int kOverNvlink = 2;        // NVML_P2P_CAPS_INDEX_NVLINK
+constexpr unsigned kMaxNvlinks = 18;  // NVML_NVLINK_MAX_LINKS
 constexpr int32_t kMaxCores = 1 << 16;
 
 std::string first_line(const fs::path& path) {

@@ -1,5 +1,6 @@
 // The GPUs of this machine as NVIDIA's management library (NVML) knows them, and where they sit: links between them,
-// the NUMA node. Needs no CUDA context, so that asking costs a GPU no memory. Pure but for the functions of the last part.
+// the NUMA node. Needs no CUDA context, so that asking costs a GPU no memory. Pure but for the functions of the last
+// part.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +19,7 @@ struct GpuDevice {
   std::string uuid;    // "GPU-..."
   std::string bus_id;  // "0000:3b:00.0", as /sys has it
   int64_t memory_bytes = 0, free_bytes = 0;
-  int32_t numa_node = -1;    // -1: not known
+  int32_t numa_node = -1;      // -1: not known
   std::vector<int32_t> cores;  // near it; none: not known
   std::vector<Link> links;
 };
@@ -30,7 +31,8 @@ std::string sysfs_bus_id(const std::string& nvml_bus_id);
 // Which of the machine's GPUs a process sees, in its order: numbers or beginnings of UUIDs, up to the first that
 // nothing fits, as CUDA does it. No text: all.
 std::vector<size_t> visible_gpus(const std::vector<GpuDevice>& all, const std::optional<std::string>& visible);
-// A line a GPU: "GPU 0: NVIDIA H200 (0000:3b:00.0), 139.8 GiB, 139.2 free, NUMA node 0, cores 0-31; to GPU 1: NVLink 4 x 18".
+// A line a GPU: "GPU 0: NVIDIA H200 (0000:3b:00.0), 139.8 GiB, 139.2 free, NUMA node 0, cores 0-31; to GPU 1: NVLink 4
+// x 18".
 std::string describe_gpus(const std::vector<GpuDevice>& gpus);
 
 // NVML's functions, so that a test can stand in for it. Their numbers are NVML's own.

@@ -14,8 +14,6 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names) {
   if (handle_ != nullptr) error_.clear();
 }
 
-void* SharedLibrary::symbol(const char* name) const {
-  return handle_ != nullptr ? ::dlsym(handle_, name) : nullptr;
-}
+void* SharedLibrary::symbol(const char* name) const { return handle_ != nullptr ? ::dlsym(handle_, name) : nullptr; }
 
 }  // namespace dtorch

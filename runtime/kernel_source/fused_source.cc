@@ -160,7 +160,8 @@ class Writer {
       if (!call || member.num_scalars != (has_number ? 1u : 0u)) return std::nullopt;
       write_member(*call, member);
     }
-    const size_t num_parameters = program_.inputs.size() + program_.outputs.size() + source_.number_is_floating.size() + 1;
+    const size_t num_parameters =
+        program_.inputs.size() + program_.outputs.size() + source_.number_is_floating.size() + 1;
     if (num_parameters * sizeof(int64_t) > kMaxParameterBytes) return std::nullopt;
     source_.name = name_;
     source_.unaligned_name = name_ + "_unaligned";
@@ -286,16 +287,15 @@ class Writer {
     }
     std::string arguments = list([](char kind, uint32_t k, uint32_t) { return fmt::format("{}{}, ", kind, k); });
     arguments += numbers(false) + "n";
-    return element() +
-           fmt::format(
-               "template <int kWidth> static DT_INLINE void {0}_all({1}) {{\n{2}"
-               "  for (i64 q = DT_THREAD; q < n / kWidth; q += DT_THREADS) {{\n{3}"
-               "    for (int j = 0; j < kWidth; ++j) {4}{5}  }}\n"
-               "  for (i64 e = n / kWidth * kWidth + DT_THREAD; e < n; e += DT_THREADS) {6}}}\n"
-               "DT_KERNEL {0}({1}) {{ {0}_all<{7}>({8}); }}\n"
-               "DT_KERNEL {0}_unaligned({1}) {{ {0}_all<1>({8}); }}\n",
-               name_, parameters(), singles, loads, call_of_element("p{}.at[j]", "q{}.at[j]"), stores,
-               call_of_element("i{}[e]", "o{}[e]"), source_.width, arguments);
+    return element() + fmt::format(
+                           "template <int kWidth> static DT_INLINE void {0}_all({1}) {{\n{2}"
+                           "  for (i64 q = DT_THREAD; q < n / kWidth; q += DT_THREADS) {{\n{3}"
+                           "    for (int j = 0; j < kWidth; ++j) {4}{5}  }}\n"
+                           "  for (i64 e = n / kWidth * kWidth + DT_THREAD; e < n; e += DT_THREADS) {6}}}\n"
+                           "DT_KERNEL {0}({1}) {{ {0}_all<{7}>({8}); }}\n"
+                           "DT_KERNEL {0}_unaligned({1}) {{ {0}_all<1>({8}); }}\n",
+                           name_, parameters(), singles, loads, call_of_element("p{}.at[j]", "q{}.at[j]"), stores,
+                           call_of_element("i{}[e]", "o{}[e]"), source_.width, arguments);
   }
 
   const FusedProgram& program_;

@@ -14,10 +14,10 @@
 namespace dtorch::kernel_source {
 
 struct FusedSource {
-  std::string name;            // of the kernel for pointers that are multiples of 16 bytes
-  std::string unaligned_name;  // for any others
-  std::string text;            // goes behind prelude()
-  int32_t width = 1;           // elements that a thread of the first takes at a time; the second: one
+  std::string name;                      // of the kernel for pointers that are multiples of 16 bytes
+  std::string unaligned_name;            // for any others
+  std::string text;                      // goes behind prelude()
+  int32_t width = 1;                     // elements that a thread of the first takes at a time; the second: one
   std::vector<bool> number_is_floating;  // by number, in the order of the calls
 };
 

@@ -79,7 +79,9 @@ void KernelCache::write(const std::string& hash, const std::string& code) {
 }
 
 KernelCache::Counts KernelCache::counts() const {
-  return {.compiled = compiled_, .from_memory = from_memory_, .from_folder = from_folder_,
+  return {.compiled = compiled_,
+          .from_memory = from_memory_,
+          .from_folder = from_folder_,
           .folder_failures = folder_failures_};
 }
 

@@ -14,9 +14,9 @@ class Nvrtc {
   // Why get() would throw; "" when it wouldn't.
   static std::string problem();
 
-  // A program for one kind of GPU. arch "compute_90" and not `binary`: PTX; "sm_90" and `binary`: the machine's code. No
-  // contraction of products and sums, no fast mathematics: one rounding an operation, as on the CPU. Throws RuntimeFault
-  // with the compiler's log.
+  // A program for one kind of GPU. arch "compute_90" and not `binary`: PTX; "sm_90" and `binary`: the machine's code.
+  // No contraction of products and sums, no fast mathematics: one rounding an operation, as on the CPU. Throws
+  // RuntimeFault with the compiler's log.
   std::string compile(const std::string& source, const std::string& arch, bool binary) const;
   const std::string& version() const { return version_; }  // "13.0"
   // What decides the code beside source and kind of GPU.

@@ -143,8 +143,6 @@ const char* type_name(DType dtype) {
   return "f64";
 }
 
-const char* math_type_name(DType dtype) {
-  return dtype == kFloat16 || dtype == kBFloat16 ? "f32" : type_name(dtype);
-}
+const char* math_type_name(DType dtype) { return dtype == kFloat16 || dtype == kBFloat16 ? "f32" : type_name(dtype); }
 
 }  // namespace dtorch::kernel_source

@@ -4,16 +4,16 @@
 #pragma once
 #include <string>
 
-#include "mesh/shape.h"
 #include "mesh/dtype.h"
+#include "mesh/shape.h"
 
 namespace dtorch::kernel_source {
 
 // Where a part's elements lie in the global tensor; a parameter of the kernels, as it lies in memory.
 struct PartParameter {
   int64_t num_elements = 0;
-  int64_t start = 0;                                 // global number of the first element
-  int64_t ndim = 0;                                  // dims that lie one after the other are merged
+  int64_t start = 0;                                   // global number of the first element
+  int64_t ndim = 0;                                    // dims that lie one after the other are merged
   int64_t size[kMaxDims] = {}, stride[kMaxDims] = {};  // of the part; of the global tensor, in elements
 };
 // `box`: of this device, in coordinates of the global tensor.

@@ -59,9 +59,9 @@ DT_KERNEL {name}(FoldList_{name} list, {result}* to, i64 n, i64 divisor) {{
 
 StepSource adamw_source(DType dtype) {
   const std::string name = std::string("adamw_") + type_name(dtype);
-  return {name, fmt::format(fmt::runtime(kAdamw), fmt::arg("type", type_name(dtype)),
-                            fmt::arg("math", math_type_name(dtype)), fmt::arg("name", name),
-                            fmt::arg("count", AdamwList::kMaxTensors))};
+  return {name,
+          fmt::format(fmt::runtime(kAdamw), fmt::arg("type", type_name(dtype)), fmt::arg("math", math_type_name(dtype)),
+                      fmt::arg("name", name), fmt::arg("count", AdamwList::kMaxTensors))};
 }
 
 StepSource fold_source(DType dtype, ReduceOp reduce, FoldStage stage) {
@@ -76,8 +76,8 @@ StepSource fold_source(DType dtype, ReduceOp reduce, FoldStage stage) {
     word = "min";
   }
   const DType sum = accumulation_dtype(dtype);
-  const std::string name = fmt::format("fold_{}_{}{}{}", word, type_name(dtype), stage.is_first ? "" : "_on",
-                                       stage.is_last ? "" : "_part");
+  const std::string name =
+      fmt::format("fold_{}_{}{}{}", word, type_name(dtype), stage.is_first ? "" : "_on", stage.is_last ? "" : "_part");
   return {name, fmt::format(fmt::runtime(kFold), fmt::arg("type", type_name(dtype)), fmt::arg("name", name),
                             fmt::arg("sum", type_name(sum)), fmt::arg("combine", combine),
                             fmt::arg("first", type_name(stage.is_first ? dtype : sum)),

@@ -22,8 +22,8 @@ struct AdamwTensor {
 };
 // Parameters: AdamwList; beta1, 1 - beta1, beta2, 1 - beta2, eps, keep (1 - lr weight_decay), step size
 // (lr / (1 - beta1^step)), root (sqrt(1 - beta2^step)), all f64; then a pointer to the step's number, where only the
-// device knows it (0: no step, the results are the inputs), or null, and lr (f64). With a number, step size and root are
-// made of it. Row y of the grid takes tensor y of the list.
+// device knows it (0: no step, the results are the inputs), or null, and lr (f64). With a number, step size and root
+// are made of it. Row y of the grid takes tensor y of the list.
 struct AdamwList {
   static constexpr size_t kMaxTensors = 48;
   AdamwTensor tensors[kMaxTensors];

@@ -10,7 +10,8 @@ namespace dtorch::test {
 namespace {
 
 constexpr int kCuda13 = 13000;
-const DriverFacts kGood{.load_error = "", .init_code = 0, .init_name = "", .version = 13000, .num_devices = 2, .visible = {}};
+const DriverFacts kGood{
+    .load_error = "", .init_code = 0, .init_name = "", .version = 13000, .num_devices = 2, .visible = {}};
 
 TEST(DriverProblem, NothingIsWrongWithANewerDriverOrOneOfTheSameMajorVersion) {
   for (int version : {13000, 13020, 14000}) {
@@ -31,9 +32,10 @@ TEST(DriverProblem, NoDriver) {
 TEST(DriverProblem, DriverTooOldForTheToolkit) {
   DriverFacts facts = kGood;
   facts.version = 12040;
-  EXPECT_EQ(driver_problem(facts, kCuda13),
-            "the NVIDIA driver serves CUDA 12.4 and older, this DTorch and its LibTorch are built for CUDA 13.0; a newer "
-            "driver is needed, or a build with a LibTorch for CUDA 12");
+  EXPECT_EQ(
+      driver_problem(facts, kCuda13),
+      "the NVIDIA driver serves CUDA 12.4 and older, this DTorch and its LibTorch are built for CUDA 13.0; a newer "
+      "driver is needed, or a build with a LibTorch for CUDA 12");
 }
 
 TEST(DriverProblem, NoGpuIsVisible) {
@@ -41,8 +43,7 @@ TEST(DriverProblem, NoGpuIsVisible) {
   facts.init_code = 100;
   facts.init_name = "CUDA_ERROR_NO_DEVICE";
   facts.num_devices = 0;
-  EXPECT_EQ(driver_problem(facts, kCuda13),
-            "the NVIDIA driver (CUDA 13.0) sees no GPU; CUDA_VISIBLE_DEVICES is unset");
+  EXPECT_EQ(driver_problem(facts, kCuda13), "the NVIDIA driver (CUDA 13.0) sees no GPU; CUDA_VISIBLE_DEVICES is unset");
   facts.visible = "7";
   EXPECT_EQ(driver_problem(facts, kCuda13), "the NVIDIA driver (CUDA 13.0) sees no GPU; CUDA_VISIBLE_DEVICES is '7'");
   facts.init_code = 0;

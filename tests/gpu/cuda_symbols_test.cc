@@ -75,7 +75,8 @@ TEST_F(CudaSymbols, OfOursOneIsShown) {
   std::vector<std::string> shown;
   for (const Symbol& symbol : symbols(library_, "defined")) {
     // What LibTorch's and the standard library's headers define is weak, and theirs.
-    if (symbol.kind == 'T' || symbol.kind == 'D' || symbol.kind == 'B' || symbol.name.find("dtorch") != std::string::npos)
+    if (symbol.kind == 'T' || symbol.kind == 'D' || symbol.kind == 'B' ||
+        symbol.name.find("dtorch") != std::string::npos)
       shown.push_back(symbol.name);
   }
   EXPECT_EQ(shown, std::vector<std::string>{"dtorch_cuda_entry"});

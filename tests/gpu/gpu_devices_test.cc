@@ -81,11 +81,12 @@ class GpuDevices : public testing::Test {
 TEST_F(GpuDevices, AreToldWithMemoryPlaceAndLinks) {
   const GpuList list = list_gpus(fake_nvml(), sysfs_);
   EXPECT_EQ(list.problem, "");
-  EXPECT_EQ(describe_gpus(list.gpus),
-            "GPU 0: NVIDIA H200 (0000:1b:00.0), 150.0 GiB, 149.0 free, NUMA node 0, cores 0-3,8-9; to GPU 1: NVLink 4 x "
-            "6, to GPU 2: other NUMA node\n"
-            "GPU 1: NVIDIA H200 (0000:2b:00.0), 150.0 GiB, 149.0 free; to GPU 0: NVLink 4 x 6, to GPU 2: other NUMA node\n"
-            "GPU 2: NVIDIA H200 (0000:3b:00.0), 0.0 GiB, 0.0 free; to GPU 0: other NUMA node, to GPU 1: other NUMA node\n");
+  EXPECT_EQ(
+      describe_gpus(list.gpus),
+      "GPU 0: NVIDIA H200 (0000:1b:00.0), 150.0 GiB, 149.0 free, NUMA node 0, cores 0-3,8-9; to GPU 1: NVLink 4 x "
+      "6, to GPU 2: other NUMA node\n"
+      "GPU 1: NVIDIA H200 (0000:2b:00.0), 150.0 GiB, 149.0 free; to GPU 0: NVLink 4 x 6, to GPU 2: other NUMA node\n"
+      "GPU 2: NVIDIA H200 (0000:3b:00.0), 0.0 GiB, 0.0 free; to GPU 0: other NUMA node, to GPU 1: other NUMA node\n");
 }
 
 TEST_F(GpuDevices, AreThoseThatCudaWouldShow) {

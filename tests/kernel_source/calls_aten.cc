@@ -1,3 +1,4 @@
+// What calls.h promises, with LibTorch.
 #include "tests/kernel_source/calls.h"
 
 #include <cstring>
@@ -59,8 +60,7 @@ void add_where(Collector& all, DType dtype) {
   all.add("where", encode_attributes(WhereAttrs{}), {{kBool}, {dtype}, {dtype, true}});
   all.add("where", encode_attributes(WhereAttrs{math::kInteger, false, false}), {{kBool}, {dtype}},
           {Scalar::of_int(7)});
-  all.add("where", encode_attributes(WhereAttrs{math::kFloating, true, false}), {{kBool}, {dtype}},
-          {Scalar::of(2.5)});
+  all.add("where", encode_attributes(WhereAttrs{math::kFloating, true, false}), {{kBool}, {dtype}}, {Scalar::of(2.5)});
 }
 
 }  // namespace
@@ -83,8 +83,7 @@ bool make_call(ElementwiseCall& call, const char* op, const std::string& attribu
   call.local.op = call.def->index;
   call.local.attributes = call.def->attributes.decode(attributes);
   try {
-    const std::vector<OutputMeta> outputs =
-        call.def->infer({op, call.spec.inputs, call.local.attributes.get()});
+    const std::vector<OutputMeta> outputs = call.def->infer({op, call.spec.inputs, call.local.attributes.get()});
     for (const OutputMeta& output : outputs) {
       call.spec.outputs.push_back(intern_meta(output.global_shape, output.dtype, on_one_device()));
       call.local.output_boxes.push_back(whole(output.global_shape));
@@ -129,10 +128,8 @@ std::deque<ElementwiseCall> all_elementwise_calls(int64_t num_elements) {
 FusedProgram program_of(const ElementwiseCall& call, int64_t num_elements) {
   FusedProgram program;
   program.num_elements = num_elements;
-  FusedProgram::Member member{.def = call.def,
-                              .local = &call.local,
-                              .inputs = {},
-                              .num_scalars = static_cast<uint32_t>(call.scalars.size())};
+  FusedProgram::Member member{
+      .def = call.def, .local = &call.local, .inputs = {}, .num_scalars = static_cast<uint32_t>(call.scalars.size())};
   for (const OperandOf& input : call.inputs) {
     member.inputs.push_back(program.num_inputs());
     program.inputs.push_back({input.dtype, input.is_single});

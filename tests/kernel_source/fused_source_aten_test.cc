@@ -1,5 +1,6 @@
 // Generated elementwise kernels give what the operators' own kernels give: bit for bit where an operation is IEEE's, to
-// a few units in the last place where a function of the mathematical library is in it (LibTorch's on the CPU is another).
+// a few units in the last place where a function of the mathematical library is in it (LibTorch's on the CPU is
+// another).
 #include "runtime/kernel_source/fused_source.h"
 
 #include <gtest/gtest.h>
@@ -25,9 +26,9 @@ using Bytes = std::vector<std::byte>;
 constexpr int64_t kElements = 101;  // a rest behind every width
 
 // Of the library's functions, and of formulas in which LibTorch's loops contract a product and a sum.
-const std::set<std::string> kRoundedElsewhere = {"exp",  "log",     "sin", "cos",           "erf",
-                                                 "tanh", "sigmoid", "silu", "pow",          "silu_gradient",
-                                                 "sigmoid_gradient", "tanh_gradient", "rsqrt"};
+const std::set<std::string> kRoundedElsewhere = {
+    "exp",           "log",  "sin", "cos", "erf", "tanh", "sigmoid", "silu", "pow", "silu_gradient", "sigmoid_gradient",
+    "tanh_gradient", "rsqrt"};
 
 template <class T>
 bool are_close(T a, T b, double units) {
@@ -42,7 +43,8 @@ bool are_close(T a, T b, double units) {
   return std::abs(x - y) <= units * epsilon * std::max({std::abs(x), std::abs(y), 1e-6});
 }
 
-// The first element that differs by more than `units` in the last place; -1: none. 0 units: every bit but those of NaNs.
+// The first element that differs by more than `units` in the last place; -1: none. 0 units: every bit but those of
+// NaNs.
 int64_t first_difference(const Bytes& got, const Bytes& expected, DType dtype, double units) {
   int64_t found = -1;
   visit_dtype(dtype, [&]<class T>() {
@@ -144,13 +146,12 @@ TEST(FusedSource, GivesWhatTheOperatorsGiveOnTheCpu) {
     const ElementwiseCall& call = *all.with_formula[s];
     std::vector<Bytes> inputs;
     for (size_t i = 0; i < call.inputs.size(); ++i)
-      inputs.push_back(values_of(call.inputs[i].dtype, call.inputs[i].is_single ? 1 : kElements,
-                                 static_cast<uint32_t>(17 * s + i)));
+      inputs.push_back(
+          values_of(call.inputs[i].dtype, call.inputs[i].is_single ? 1 : kElements, static_cast<uint32_t>(17 * s + i)));
     const DType dtype = call.spec.outputs[0]->dtype;
     const Bytes expected = run_on_cpu(call, inputs, kElements);
     for (bool aligned : {true, false}) {
-      const Bytes got =
-          run_source(kernels, all.sources[s], program_of(call, kElements), inputs, call.scalars, aligned);
+      const Bytes got = run_source(kernels, all.sources[s], program_of(call, kElements), inputs, call.scalars, aligned);
       const int64_t at = first_difference(got, expected, dtype, kRoundedElsewhere.count(call.def->name) != 0 ? 8 : 0);
       if (at < 0) continue;
       ++wrong;

@@ -22,9 +22,7 @@ class KernelCacheTest : public testing::Test {
   std::string get(KernelCache& cache, const std::string& key) {
     return *cache.find_or_compile(key, [&] { return "code of " + key; });
   }
-  std::vector<fs::path> files() const {
-    return {fs::directory_iterator(folder_), fs::directory_iterator()};
-  }
+  std::vector<fs::path> files() const { return {fs::directory_iterator(folder_), fs::directory_iterator()}; }
   const fs::path folder_;
 };
 
@@ -50,8 +48,8 @@ TEST_F(KernelCacheTest, DamagedFilesAreMadeAnew) {
   const std::string good = whole.str();
   std::string flipped = good;
   flipped.back() ^= 1;
-  for (const std::string& bad : {good.substr(0, good.size() - 1), flipped, std::string(), std::string("dtorch-kernel 1\n"),
-                                 "dtorch-kernel 2" + good.substr(15)}) {
+  for (const std::string& bad : {good.substr(0, good.size() - 1), flipped, std::string(),
+                                 std::string("dtorch-kernel 1\n"), "dtorch-kernel 2" + good.substr(15)}) {
     std::ofstream(file, std::ios::binary) << bad;
     KernelCache reader(folder_);
     EXPECT_EQ(get(reader, "a"), code);

@@ -167,8 +167,7 @@ TEST(RandomSource, DropoutKeepsWhatTheCpuKeeps) {
         uint64_t seed = kCall.seed, call = kCall.call;
         kernels().run(random_source(RandomKind::kDropout, dtype).name,
                       {&to, &from, &where, &seed, &call, &limit, &scale}, 2);
-        EXPECT_EQ(std::memcmp(got.get(), expected.get(), bytes), 0)
-            << name_of(dtype) << " " << part.box.str();
+        EXPECT_EQ(std::memcmp(got.get(), expected.get(), bytes), 0) << name_of(dtype) << " " << part.box.str();
       }
     });
   }
