@@ -19,17 +19,19 @@ CTEST_ARGS ?=
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 CTEST = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(TEST_JOBS) --output-junit junit.xml $(CTEST_ARGS)
 
-.PHONY: help deps ensure_deps build run test check check_operators lint format_check bench asan tsan fuzz format clean
+.PHONY: help deps deps_cuda deps_cuda_run gpu_check ensure_deps build run test check check_operators lint format_check bench asan tsan fuzz format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make deps     install what is missing (Debian packages as root; LibTorch into a folder of the user)'
+	@echo 'make deps_cuda  what the CUDA backend is built from, where no toolkit is; make deps_cuda_run: what LibTorch needs on a GPU'
 	@echo 'make build    build everything into $(BUILD)/, programs into $(BUILD)/bin/'
 	@echo 'make run      build, then train a small Llama on the King James text with mpirun -np 3, and generate from it'
 	@echo 'make test     build and run the tests'
 	@echo 'make check    what CI runs: format check, lint, build with warnings as errors, tests'
 	@echo 'make check_operators  every operator on every tuple of placements (--full); takes long'
 	@echo 'make bench    run every benchmark; JSON lines in $(BUILD)/bench.jsonl'
+	@echo 'make gpu_check  on a machine with a GPU: its tests and benchmarks, and a report (docs/gpu_nodes.md)'
 	@echo 'make asan     the tests under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make tsan     the tests of the build without kernels under ThreadSanitizer'
 	@echo 'make fuzz     every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (libFuzzer)'
@@ -39,6 +41,15 @@ help:
 
 deps:
 	@scripts/deps.sh build
+
+deps_cuda:
+	@scripts/deps.sh cuda
+
+deps_cuda_run:
+	@scripts/deps.sh cuda_run
+
+gpu_check:
+	@scripts/gpu_check.sh $(ARGS)
 
 ensure_deps:
 	@scripts/deps.sh --check build || scripts/deps.sh build

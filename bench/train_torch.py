@@ -3,6 +3,7 @@
   train_torch.py one WEIGHTS     one process, two threads
   train_torch.py fsdp2 WEIGHTS   two gloo processes of one thread, fully_shard of every layer and of the model
   train_torch.py peak            seconds that at::mm takes for the products of one step, two threads
+  train_torch.py cuda            on a GPU, eager and torch.compile: a JSON line each, ms a step; by itself, without WEIGHTS
 
 WEIGHTS is what `bench_train --serve WEIGHTS` wrote. Says "ready", then for every line N on standard input trains N steps
 and answers with seconds, seconds of all its threads on a core, and the last loss.
@@ -94,14 +95,14 @@ def batch(step, rows):
 
 
 class Trainer:
-    def __init__(self, model, rows):
-        self.model, self.rows, self.done = model, rows, 0
+    def __init__(self, model, rows, device="cpu"):
+        self.model, self.rows, self.device, self.done = model, rows, device, 0
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
 
     def steps(self, count):
         start, cpu_start = time.monotonic(), time.process_time()
         for _ in range(count):
-            tokens, targets = batch(self.done, self.rows)
+            tokens, targets = (part.to(self.device) for part in batch(self.done, self.rows))
             loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
             loss.backward()
             self.optimizer.step()
@@ -119,6 +120,21 @@ def one(path):
     for line in sys.stdin:
         seconds, cpu_seconds, loss = trainer.steps(int(line))
         print(seconds, cpu_seconds, loss.item(), flush=True)
+
+
+def cuda():
+    import json
+
+    for name in ("eager", "compiled"):
+        torch.manual_seed(0)
+        model = Llama().to("cuda")
+        trainer = Trainer(torch.compile(model) if name == "compiled" else model, range(BATCH), "cuda")
+        trainer.steps(10)[2].item()
+        count = 50
+        start = time.monotonic()
+        trainer.steps(count)[2].item()
+        value = (time.monotonic() - start) / count * 1e3
+        print(json.dumps({"name": f"torch.train_step.{name}", "value": value, "unit": "ms"}), flush=True)
 
 
 def fsdp2_rank(rank, path, port, count):
@@ -194,4 +210,4 @@ def peak():
 
 
 if __name__ == "__main__":
-    {"one": one, "fsdp2": fsdp2, "peak": lambda *_: peak()}[sys.argv[1]](*sys.argv[2:])
+    {"one": one, "fsdp2": fsdp2, "peak": lambda *_: peak(), "cuda": cuda}[sys.argv[1]](*sys.argv[2:])

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what DTorch needs, and skips what is there.
-#   scripts/deps.sh [--check] [build] [check] [fuzz]
-# Groups: build (default: compile, run, test), check (clang-format for `make check`, Slurm for tests/slurm), fuzz (clang-16 for `make fuzz`).
+#   scripts/deps.sh [--check] [build] [check] [fuzz] [cuda] [cuda_run]
+# Groups: build (default: compile, run, test), check (clang-format for `make check`, Slurm for tests/slurm), fuzz (clang-16 for `make fuzz`),
+# cuda (what libdtorch_cuda.so is built from, where no toolkit is), cuda_run (what LibTorch's CUDA half needs to run: on GPU nodes).
 # --check only reports: exit code 1 when something is missing.
 # Debian packages need root. LibTorch goes to $DTORCH_DEPS_DIR (default ~/.cache/dtorch/deps) without root, unless
 # DTORCH_TORCH_DIR or the python3 on the PATH has one.
@@ -9,14 +10,20 @@ set -euo pipefail
 
 deps_dir=${DTORCH_DEPS_DIR:-$HOME/.cache/dtorch/deps}
 torch_wheels=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+# Of the toolkit that LibTorch was built with: headers and libcudart, and the compiler for kernels at run time.
+cuda_wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-nvrtc==13.0.88)
+# What LibTorch's CUDA half loads on a node with GPUs.
+cuda_run_wheels=(nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56 nvidia-cufft==12.0.0.61 nvidia-cufile==1.15.1.6
+  nvidia-curand==10.4.0.35 nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 nvidia-cusparselt-cu13==0.8.0
+  nvidia-nccl-cu13==2.28.9 nvidia-nvjitlink==13.0.88 nvidia-nvshmem-cu13==3.4.5)
 
 check_only=0
 groups=()
 for argument in "$@"; do
   case $argument in
     --check) check_only=1 ;;
-    build | check | fuzz) groups+=("$argument") ;;
-    *) echo "deps: unknown argument '$argument'; known: --check build check fuzz" >&2; exit 2 ;;
+    build | check | fuzz | cuda | cuda_run) groups+=("$argument") ;;
+    *) echo "deps: unknown argument '$argument'; known: --check build check fuzz cuda cuda_run" >&2; exit 2 ;;
   esac
 done
 [ ${#groups[@]} -gt 0 ] || groups=(build)
@@ -86,13 +93,54 @@ find_torch() {
   from_python=$(python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])" 2> /dev/null) || return 1
   is_torch "$from_python" && echo "$from_python"
 }
+find_toolkit() {  # one that has what libdtorch_cuda.so is built from
+  local dir
+  for dir in "${DTORCH_CUDA_DIR:-}" "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda "$deps_dir/cuda/nvidia/cu13"; do
+    [ -n "$dir" ] && [ -e "$dir/include/crt/host_config.h" ] && [ -e "$dir/include/cuda_runtime_api.h" ] && echo "$dir" && return
+  done
+  return 1
+}
 wants() { [[ " ${groups[*]} " == *" $1 "* ]]; }
+# add_wheels <folder> <wheels...>: puts them together in a folder, beside what is there.
+add_wheels() {
+  local folder=$1 partial
+  shift
+  mkdir -p "$folder"
+  partial=$(mktemp -d "$deps_dir/wheels.XXXXXX")
+  # --target leaves the system's Python alone; pip on newer systems still wants to be told so. The wheels' Python version
+  # doesn't matter here: only headers and libraries are used.
+  local options=(--quiet --no-deps --no-cache-dir --only-binary=:all: --root-user-action=ignore --target "$partial")
+  python3 -m pip install --help | grep -q -- --break-system-packages && options+=(--break-system-packages)
+  python3 -m pip install "${options[@]}" "$@"
+  cp -rl "$partial/." "$folder/"
+  rm -rf "$partial"
+}
 
 torch=$(find_torch || true)
 if [ -n "${DTORCH_TORCH_DIR:-}" ] && [ -z "$torch" ]; then
   echo "deps: DTORCH_TORCH_DIR=$DTORCH_TORCH_DIR holds no LibTorch (include/ATen and lib/libtorch_cpu.so)" >&2
   exit 1
 fi
+
+if wants cuda; then
+  if toolkit=$(find_toolkit); then
+    echo "deps: the CUDA toolkit is $toolkit"
+  elif [ $check_only = 1 ]; then
+    exit 1
+  else
+    echo "deps: CUDA: installing ${cuda_wheels[*]} into $deps_dir/cuda (some 95 MB to download)"
+    add_wheels "$deps_dir/cuda" "${cuda_wheels[@]}"
+  fi
+fi
+if wants cuda_run; then
+  if [ -z "$torch" ] || [ "$torch" != "$deps_dir/torch" ]; then
+    echo "deps: cuda_run completes the LibTorch in $deps_dir/torch; yours is '${torch:-missing}', whose own Python environment brings them" >&2
+    exit 1
+  fi
+  echo "deps: CUDA: installing ${cuda_run_wheels[*]} beside LibTorch (some 1.9 GB to download)"
+  add_wheels "$deps_dir/torch" "${cuda_run_wheels[@]}"
+fi
+if ! wants build && ! wants check && ! wants fuzz; then exit 0; fi
 
 missing=()
 missing_text=""
@@ -142,13 +190,8 @@ if [ -n "$torch" ]; then
 fi
 echo "deps: LibTorch: installing ${torch_wheels[*]} into $deps_dir/torch (some 530 MB to download, 1.2 GB on disk)"
 echo "      (to use one that you have: make DTORCH_TORCH_DIR=/path/to/torch)"
-mkdir -p "$deps_dir"
 rm -rf "$deps_dir/torch.partial"
-# --target leaves the system's Python alone; pip on newer systems still wants to be told so. The wheels' Python version
-# doesn't matter here: only headers and libraries are used.
-options=(--quiet --no-deps --no-cache-dir --only-binary=:all: --root-user-action=ignore --target "$deps_dir/torch.partial")
-python3 -m pip install --help | grep -q -- --break-system-packages && options+=(--break-system-packages)
-python3 -m pip install "${options[@]}" "${torch_wheels[@]}"
+add_wheels "$deps_dir/torch.partial" "${torch_wheels[@]}"
 is_torch "$deps_dir/torch.partial" || { echo "deps: the wheels didn't bring a LibTorch" >&2; exit 1; }
 rm -rf "$deps_dir/torch"
 mv "$deps_dir/torch.partial" "$deps_dir/torch"

@@ -22,7 +22,9 @@ LEVELS = [
     ["ops"],
     ["runtime/autograd"],
     ["runtime/comm"],
+    ["runtime/accelerator", "runtime/kernel_source", "runtime/gpu"],
     ["runtime/worker", "runtime/simulation"],
+    ["runtime/cuda"],
     ["runtime/controller"],
     ["nn"],
     ["io"],
@@ -40,10 +42,10 @@ DOORS = [
     (r"mpi\.h", ["runtime/comm", "runtime/launch", "bench", "tests"]),
     (r"(hdf5|H5[A-Z]\w*|hdf5_hl)\.h", ["io", "tests"]),
     (r"pcre2\.h", ["io"]),
-    (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/worker", "bench", "tests"]),
+    (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/accelerator", "runtime/worker", "runtime/cuda", "bench", "tests"]),
     (r"boost/(asio|beast)/.*", ["runtime/launch", "tests"]),
     (r"boost/program_options.*", ["runtime/base", "runtime/launch", "apps", "tests"]),
-    (r"(cuda|nccl|nvrtc).*\.h", []),
+    (r"(cuda|nccl|nvrtc|nvml).*\.h", ["runtime/cuda"]),
 ]
 ATEN_HEADERS_OUTSIDE = ["dtorch/kernel.h"]  # includes ops/def only, so rooms after that may include it
 BANNED_INCLUDES = {"torch/torch.h", "torch/all.h", "torch/script.h", "torch/extension.h", "ATen/ATen.h"}

@@ -17,7 +17,8 @@ struct Options {
 };
 
 CommandLine command_line(Options& options) {
-  CommandLine command("dtorch_app devices [--check]", "Prints ranks, hosts, versions and which device is where.");
+  CommandLine command("dtorch_app devices [--check]",
+                      "Prints ranks, hosts, versions, which device is where, and the GPUs of this machine.");
   auto add = command.options().add_options();
   add("check", boost::program_options::bool_switch(&options.check),
       "instead: compare what the ranks see (versions, cores, networks, shared memory, GPUs, environment) and name what "
@@ -37,7 +38,8 @@ std::string help_devices() {
 int run_devices(Client& client, int argc, char** argv) {
   Options options;
   command_line(options).parse(argc, argv);
-  std::cout << client.describe_nodes() << client.num_devices() << " devices on " << client.num_nodes() << " nodes\n";
+  std::cout << client.describe_nodes() << client.num_devices() << " devices on " << client.num_nodes() << " nodes\n"
+            << "on this machine: " << describe_gpus_here();
   return 0;
 }
 

@@ -4,6 +4,7 @@
 // over broadcast dims.
 #include "ops/math/elementwise.h"
 #include "ops/math/kernels.h"
+#include "ops/math/where_attrs.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/TensorCompare.h>
@@ -15,18 +16,6 @@ namespace dtorch {
 namespace {
 
 using namespace math;
-
-struct WhereAttrs {
-  int64_t number = kNoNumber;
-  bool number_first = false;  // the number stands for a, not for b
-  bool number_is_zero = false;
-  template <class V>
-  void fields(V& v) {
-    v("number", number);
-    v("number_first", number_first);
-    v("number_is_zero", number_is_zero);
-  }
-};
 
 std::vector<OutputMeta> where_infer(const InferContext& context) {
   if (context.dtype(0) != kBool) {

@@ -3,6 +3,7 @@
 // same mask on g. scalars: [seed, call].
 #include "ops/create/operators.h"
 #include "ops/create/philox.h"
+#include "ops/nn/dropout_attrs.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
 #include "runtime/client/draw_scope.h"
@@ -12,14 +13,6 @@ namespace dtorch {
 namespace {
 
 using namespace nn_ops;
-
-struct DropoutAttrs {
-  double p = 0.5;
-  template <class V>
-  void fields(V& v) {
-    v("p", p);
-  }
-};
 
 std::vector<OutputMeta> infer(const InferContext& context) {
   need_floating(context, 0);

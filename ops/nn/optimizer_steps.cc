@@ -3,6 +3,7 @@
 // place. Whether a step happens may be known on the devices only: a last input is its number, or 0.
 #include <cmath>
 
+#include "ops/nn/list_attrs.h"
 #include "ops/nn/operators.h"
 #include "runtime/client/call_error.h"
 
@@ -17,27 +18,6 @@ namespace dtorch {
 namespace {
 
 using namespace nn_ops;
-
-// inputs: kinds of `count` tensors each (params, grads, ...).
-struct ListAttrs {
-  int64_t count = 0;
-  double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;  // of AdamW
-  double momentum = 0;                                     // of SGD
-  bool nesterov = false, has_buffers = false;
-  bool has_number = false;
-  template <class V>
-  void fields(V& v) {
-    v("count", count);
-    v("beta1", beta1);
-    v("beta2", beta2);
-    v("eps", eps);
-    v("weight_decay", weight_decay);
-    v("momentum", momentum);
-    v("nesterov", nesterov);
-    v("has_buffers", has_buffers);
-    v("has_number", has_number);
-  }
-};
 
 void check_lists(const InferContext& context, size_t kinds) {
   const auto count = static_cast<size_t>(context.attributes<ListAttrs>().count);

@@ -18,6 +18,7 @@
 
 #include "runtime/comm/launcher.h"
 #include "runtime/comm/mpi_error.h"
+#include "runtime/gpu/gpu_devices.h"
 #include "runtime/launch/rank_report.h"
 #include "runtime/launch/result_file.h"
 
@@ -177,6 +178,12 @@ int check_job(const RuntimeOptions& options, const std::string& folder) {
   report.mpi = "without MPI";
   if (!folder.empty()) report.folder_problem = problem_of_folder(folder, 0, true);
   return judge({report}, options);
+}
+
+std::string describe_gpus_here() {
+  const GpuList list = list_visible_gpus();
+  if (!list.gpus.empty()) return describe_gpus(list.gpus);
+  return "no GPU: " + (list.problem.empty() ? "CUDA_VISIBLE_DEVICES shows none" : list.problem) + "\n";
 }
 
 }  // namespace dtorch

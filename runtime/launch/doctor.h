@@ -13,4 +13,8 @@ namespace dtorch {
 // or srun; ends the process with 1 when not all of them take part within a minute. Call it instead of dtorch::run.
 int check_job(const RuntimeOptions& options, const std::string& folder);
 
+// The GPUs that this process sees, a line each: memory, place, cores near it, links; or one line that says why there
+// are none.
+std::string describe_gpus_here();
+
 }  // namespace dtorch

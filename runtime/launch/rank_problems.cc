@@ -172,11 +172,12 @@ std::vector<std::string> find_problems(const std::vector<RankReport>& reports, c
 }
 
 std::string describe(const RankReport& report) {
-  return fmt::format("{}, process {}: {}, {}; {} of {} cores; {}; {} MiB free in /dev/shm; {}\n", name_of(report),
+  return fmt::format("{}, process {}: {}, {}; {} of {} cores; {}; {} MiB free in /dev/shm; {}\n{}", name_of(report),
                      report.pid, report.version, report.mpi, report.cores.size(), report.machine_cores,
                      report.networks.empty() ? "no network" : fmt::format("{}", fmt::join(report.networks, ", ")),
                      report.shared_memory_free_bytes >> 20,
-                     report.gpus.empty() ? "no GPU" : fmt::format("GPUs {}", fmt::join(report.gpus, ", ")));
+                     report.gpus.empty() ? "no GPU" : fmt::format("GPUs {}", fmt::join(report.gpus, ", ")),
+                     report.gpu_text);
 }
 
 }  // namespace dtorch

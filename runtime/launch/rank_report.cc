@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "runtime/gpu/gpu_devices.h"
 
 extern char** environ;
 
@@ -119,6 +120,7 @@ RankReport look_here() {
   report.networks = networks();
   report.shared_memory_free_bytes = free_bytes(kSharedMemory);
   report.gpus = visible_gpus();
+  if (!report.gpus.empty()) report.gpu_text = describe_gpus(list_visible_gpus().gpus);
   report.environment = watched_environment();
   return report;
 }
@@ -134,6 +136,7 @@ std::string to_text(const RankReport& report) {
                         {"networks", report.networks},
                         {"shared_memory_free_bytes", report.shared_memory_free_bytes},
                         {"gpus", report.gpus},
+                        {"gpu_text", report.gpu_text},
                         {"environment", report.environment},
                         {"folder_problem", report.folder_problem}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -153,6 +156,7 @@ RankReport from_text(const std::string& text) {
     json.at("networks").get_to(report.networks);
     json.at("shared_memory_free_bytes").get_to(report.shared_memory_free_bytes);
     json.at("gpus").get_to(report.gpus);
+    json.at("gpu_text").get_to(report.gpu_text);
     json.at("environment").get_to(report.environment);
     json.at("folder_problem").get_to(report.folder_problem);
     return report;

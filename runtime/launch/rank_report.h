@@ -19,6 +19,7 @@ struct RankReport {
   std::vector<std::string> networks;  // "eth0 10.0.0.3/24": IPv4 interfaces that are up, without loopback
   int64_t shared_memory_free_bytes = 0;
   std::vector<std::string> gpus;                   // identities of the GPUs that the process sees
+  std::string gpu_text;                            // what they are, a line each; "" where there are none
   std::map<std::string, std::string> environment;  // variables that change what a rank does
   std::string folder_problem;                      // why the folder that was asked about can't be used; "" if it can
 };

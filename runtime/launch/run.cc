@@ -18,6 +18,7 @@
 #include "runtime/base/log.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/controller/main_controller.h"
+#include "runtime/gpu/cuda_library.h"
 #include "runtime/launch/job.h"
 #include "runtime/launch/metrics.h"
 #include "runtime/launch/metrics_server.h"
@@ -114,7 +115,10 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
 
 // What the table of options has and this version hasn't. Throws UserError.
 void check_available(const RuntimeOptions& options) {
-  if (options.device == "cuda") throw UserError("--device cuda: this build has cpu devices only");
+  if (options.device == "cuda") {
+    load_cuda_library();
+    throw UserError("--device cuda: GPUs are here, but this version's workers run on the cpu only");
+  }
   if (options.device == "null" && launched_with_mpi())
     throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
   if (options.recover && options.heartbeat_timeout_s == 0)

@@ -26,6 +26,8 @@ class OutOfMemory : public RuntimeFault {
  public:
   explicit OutOfMemory(size_t bytes)
       : RuntimeFault("out of memory: " + std::to_string(bytes) + " bytes could not be allocated") {}
+  // In the words of whoever noticed it.
+  explicit OutOfMemory(const std::string& what) : RuntimeFault("out of memory: " + what) {}
 };
 
 // Storages may outlive whoever made a counter, so counters live as long as the process. Never null.
