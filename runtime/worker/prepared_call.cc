@@ -14,7 +14,8 @@ namespace {
 bool same_bytes(const NativeTensor& a, const NativeTensor& b) {
   const NativeTensor packed = a.contiguous(), other = b.contiguous();
   return packed.local_shape() == other.local_shape() && packed.dtype() == other.dtype() &&
-         std::memcmp(packed.data(), other.data(), static_cast<size_t>(other.num_bytes())) == 0;
+         (other.num_bytes() == 0 ||  // which has no memory
+          std::memcmp(packed.data(), other.data(), static_cast<size_t>(other.num_bytes())) == 0);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_F(WrongDType, WhereWithAConditionThatIsNotBool) {
 }
 TEST_F(WrongDType, ElementsOfAnotherTypeThanAsked) {
   const HostTensor host = iota({3});
-  expect_error<DTypeError>([&] { host.data<int64_t>(); }, {"float32", "int64", HERE});
+  expect_error<DTypeError>([&] { host.data<int64_t>(); }, {"float32", "int64"});
 }
 
 // --- dims
@@ -188,9 +188,9 @@ TEST_F(WrongCreation, AClampWithoutBounds) {
 // --- handles, Graphs, autograd
 TEST_F(WrongUse, AnUndefinedTensor) {
   const Tensor nothing, x = whole_on_two({4});
-  expect_error<UserError>([&] { nothing.to_host(); }, {"undefined", HERE});
-  expect_error<UserError>([&] { x + nothing; }, {"undefined", HERE});
-  expect_error<UserError>([&] { softmax(nothing, 0); }, {"undefined", HERE});
+  expect_error<UserError>([&] { nothing.to_host(); }, {"undefined"});
+  expect_error<UserError>([&] { x + nothing; }, {"undefined"});
+  expect_error<UserError>([&] { softmax(nothing, 0); }, {"undefined"});
 }
 TEST_F(WrongUse, OperandsOfTwoGraphs) {
   const Graph other = client().new_graph();
@@ -207,7 +207,7 @@ TEST_F(WrongUse, AGraphFromAnotherThread) {
   const Tensor a = whole_on_two({4});
   std::thread([&] {
     const GraphScope scope(client().graph());
-    expect_error<GraphError>([&] { a + 1.0; }, {"thread", HERE});
+    expect_error<GraphError>([&] { a + 1.0; }, {"thread"});
   }).join();
 }
 TEST_F(WrongUse, BackwardTwice) {
@@ -230,7 +230,7 @@ TEST_F(WrongUse, AGradientOfAnotherShape) {
 }
 TEST_F(WrongUse, AGradientOfIntegers) {
   Tensor x = whole_on_two({4}, kInt64);
-  expect_error<DTypeError>([&] { x.requires_grad_(); }, {"int64", HERE});
+  expect_error<DTypeError>([&] { x.requires_grad_(); }, {"int64"});
 }
 
 }  // namespace
