@@ -5,7 +5,6 @@
 #include "ops/math/functions.h"
 #include "runtime/autograd/gradient_placement.h"
 #include "runtime/client/graph.h"
-#include "runtime/client/graph_core.h"
 #include "runtime/client/thread_state.h"
 
 namespace dtorch {
@@ -67,7 +66,7 @@ std::vector<Tensor> Segment::run_node(Work& work) {
   if (node.released) {
     throw UserError(std::string("[backward] what the gradient of ") + node.name + " (" + node.where.str() +
                     ") needs is gone: backward has run over it already; pass retain_graph the first time" +
-                    called_at(source_line(where_)));
+                    called_at(where_));
   }
   for (size_t i = 0; i < work.gradients.size(); ++i) {
     Tensor& gradient = work.gradients[i];
