@@ -21,6 +21,7 @@ LEVELS = [
     ["ops/create", "ops/math", "ops/shape", "ops/index", "ops/nn", "ops/image", "ops/loss", "ops/move"],
     ["ops"],
     ["runtime/autograd"],
+    ["runtime/worker/native"],
     ["runtime/comm"],
     ["runtime/accelerator", "runtime/kernel_source", "runtime/gpu"],
     ["runtime/worker", "runtime/simulation"],
@@ -42,7 +43,7 @@ DOORS = [
     (r"mpi\.h", ["runtime/comm", "runtime/launch", "bench", "tests"]),
     (r"(hdf5|H5[A-Z]\w*|hdf5_hl)\.h", ["io", "tests"]),
     (r"pcre2\.h", ["io"]),
-    (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/accelerator", "runtime/worker", "runtime/cuda", "bench", "tests"]),
+    (r"(ATen|c10|torch|caffe2)/.*", OPS + ["runtime/worker/native", "runtime/accelerator", "runtime/worker", "runtime/cuda", "bench", "tests"]),
     (r"boost/(asio|beast)/.*", ["runtime/launch", "tests"]),
     (r"boost/program_options.*", ["runtime/base", "runtime/launch", "apps", "tests"]),
     (r"(cuda|nccl|nvrtc|nvml).*\.h", ["runtime/cuda"]),
@@ -60,7 +61,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 def room_of(path):
     """The room that holds a file given relative to the root, or None."""
     parts = path.split("/")[:-1]
-    for length in (2, 1):
+    for length in (3, 2, 1):
         room = "/".join(parts[:length])
         if len(parts) >= length and room in LEVEL_OF:
             return room

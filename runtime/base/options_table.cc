@@ -52,6 +52,8 @@ constexpr OptionRow kRows[] = {
     {"log-level", "DTORCH_LOG_LEVEL", "LEVEL", "info", "", "debug, info, warn, error or off",
      "debug, info, warn, error or off"},
     {"fast-reduce", "DTORCH_FAST_REDUCE", "", "off", "", "on or off", "fastest order; bits may depend on the nodes"},
+    {"deterministic", "DTORCH_DETERMINISTIC", "", "off", "", "on or off",
+     "fold in mesh order on accelerators, too, as on the CPU"},
     {"check-metadata", "DTORCH_CHECK_METADATA", "on|off", "on", "", "on or off",
      "compare results with inferred shapes, dtypes"},
     {"check-replicas", "DTORCH_CHECK_REPLICAS", "", "off", "", "on or off",
@@ -184,7 +186,9 @@ void store(const Given& given, RuntimeOptions& options) {
     options.nodes = static_cast<int32_t>(given.integer(1, 1024));
     options.nodes_set = true;
   } else if (name == "device") {
-    options.device = given.one_of({"cpu", "cuda", "null"});
+    // For tests, and so not in the table: fake accelerators (docs/gpu.md), "fake:2" so many a node.
+    const bool is_fake = given.text == "fake" || given.text.starts_with("fake:");
+    options.device = is_fake ? given.text : given.one_of({"cpu", "cuda", "null"});
   } else if (name == "threads-per-device") {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
   } else if (name == "compute-streams") {
@@ -215,6 +219,8 @@ void store(const Given& given, RuntimeOptions& options) {
     options.log_level = given.one_of({"debug", "info", "warn", "error", "off"});
   } else if (name == "fast-reduce") {
     options.fast_reduce = given.on();
+  } else if (name == "deterministic") {
+    options.deterministic = given.on();
   } else if (name == "check-metadata") {
     options.check_metadata = given.on();
   } else if (name == "check-replicas") {

@@ -19,7 +19,7 @@ inline constexpr const char* kPassNames[] = {
 struct RuntimeOptions {
   int64_t devices = 0;             // over the whole cluster; 0: one per node on CPU, every GPU found on CUDA
   int32_t nodes = 1;               // Sub-Controllers inside the process; under mpirun the ranks decide
-  std::string device = "cpu";      // "cpu", "cuda" or "null"
+  std::string device = "cpu";      // "cpu", "cuda", "null" or "fake"
   int32_t threads_per_device = 1;  // LibTorch's threads for one CPU device
   int32_t compute_streams = 1;     // a device
   std::string trace;               // file; "" for none
@@ -35,6 +35,7 @@ struct RuntimeOptions {
   std::string result;               // file; "" for none
   std::string log_level = "info";
   bool fast_reduce = false;
+  bool deterministic = false;
   bool check_metadata = true;
   bool check_replicas = false;
   bool templates = true;

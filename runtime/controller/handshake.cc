@@ -87,7 +87,8 @@ Config make_config(const Route& route, const RuntimeOptions& options) {
   config.num_nodes = route.binding.num_nodes;
   config.live_nodes = route.tree.nodes();
   config.check_metadata = options.check_metadata;
-  config.ordered_reductions = !options.fast_reduce;
+  const bool is_cpu = options.device == "cpu" || options.device == "null";
+  config.ordered_reductions = is_cpu ? !options.fast_reduce : options.deterministic;
   config.threads_per_device = options.threads_per_device;
   config.deadline_s = options.deadline_s;
   config.fan_out = options.fan_out;

@@ -9,6 +9,7 @@
 #include "runtime/comm/in_process.h"
 #include "runtime/comm/slow_transport.h"
 #include "runtime/launch/job.h"
+#include "runtime/worker/async_backend.h"
 #include "runtime/worker/sub_controller.h"
 
 namespace dtorch {
@@ -19,8 +20,8 @@ constexpr auto kThreadGrace = std::chrono::seconds(2);
 
 // All that a node's threads use. They share it, so that a thread that doesn't end in time can be left behind.
 struct LocalNode {
-  LocalNode(std::shared_ptr<InProcessFabric> shared_fabric, int32_t number)
-      : fabric(std::move(shared_fabric)), node(number) {}
+  LocalNode(std::shared_ptr<InProcessFabric> shared_fabric, int32_t number, std::string kind_of_device)
+      : fabric(std::move(shared_fabric)), node(number), device(std::move(kind_of_device)) {}
 
   void report(const std::string& what) {
     fabric->control(node).send(kController,
@@ -28,7 +29,7 @@ struct LocalNode {
   }
   void serve() {
     try {
-      SubController(node, fabric->control(node), *comm).run();
+      SubController(node, fabric->control(node), *comm, make_backend(device, true)).run();
     } catch (const std::exception& error) {
       report(error.what());
     }
@@ -43,6 +44,7 @@ struct LocalNode {
 
   const std::shared_ptr<InProcessFabric> fabric;
   const int32_t node;
+  const std::string device;
   std::unique_ptr<CommThread> comm;
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,7 +61,8 @@ std::string text_of(const std::exception_ptr& failure) {
 
 class EmbeddedJob final : public Job {
  public:
-  explicit EmbeddedJob(int32_t num_nodes) : fabric_(std::make_shared<InProcessFabric>(num_nodes)) {}
+  EmbeddedJob(int32_t num_nodes, std::string device)
+      : fabric_(std::make_shared<InProcessFabric>(num_nodes)), device_(std::move(device)) {}
   ~EmbeddedJob() override { finish(false, 1); }
 
   ControlEndpoint& control() override { return fabric_->control(kController); }
@@ -68,7 +71,7 @@ class EmbeddedJob final : public Job {
   // Nodes report what fails themselves, by message.
   void start(Watchers) override {
     for (int32_t n = 0; n < num_nodes(); ++n) {
-      auto node = std::make_shared<LocalNode>(fabric_, n);
+      auto node = std::make_shared<LocalNode>(fabric_, n, device_);
       LocalNode* raw = node.get();
       node->comm = std::make_unique<CommThread>(slowed(fabric_->make_transport(n)), std::vector<ProgressSource*>{},
                                                 [raw](std::exception_ptr failure) { raw->report(text_of(failure)); });
@@ -103,12 +106,15 @@ class EmbeddedJob final : public Job {
   }
 
   std::shared_ptr<InProcessFabric> fabric_;
+  const std::string device_;
   std::vector<std::shared_ptr<LocalNode>> nodes_;
   std::vector<std::thread> threads_;  // by node
 };
 
 }  // namespace
 
-std::unique_ptr<Job> make_embedded_job(int32_t num_nodes) { return std::make_unique<EmbeddedJob>(num_nodes); }
+std::unique_ptr<Job> make_embedded_job(int32_t num_nodes, const std::string& device) {
+  return std::make_unique<EmbeddedJob>(num_nodes, device);
+}
 
 }  // namespace dtorch

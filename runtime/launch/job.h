@@ -31,14 +31,14 @@ class Job {
   virtual bool finish(bool clean, int exit_code) = 0;
 };
 
-// `num_nodes` Sub-Controllers in this process.
-std::unique_ptr<Job> make_embedded_job(int32_t num_nodes);
+// `num_nodes` Sub-Controllers in this process. device: as --device.
+std::unique_ptr<Job> make_embedded_job(int32_t num_nodes, const std::string& device);
 // Nodes that only count what they would do; see SimulatedNodes.
 std::unique_ptr<Job> make_simulated_job(int32_t num_nodes);
 // Rank 0 of several.
 std::unique_ptr<Job> make_mpi_job(std::unique_ptr<MpiSession> session);
 
 // A rank above 0: serves as Sub-Controller until the job ends. Returns the job's exit code.
-int run_node_rank(std::unique_ptr<MpiSession> session);
+int run_node_rank(std::unique_ptr<MpiSession> session, const std::string& device);
 
 }  // namespace dtorch

@@ -10,6 +10,7 @@
 #include "runtime/launch/rank_report.h"
 #include "runtime/launch/result_file.h"
 #include "runtime/launch/signals.h"
+#include "runtime/worker/async_backend.h"
 #include "runtime/worker/sub_controller.h"
 
 namespace dtorch {
@@ -69,7 +70,7 @@ std::unique_ptr<Job> make_mpi_job(std::unique_ptr<MpiSession> session) {
   return std::make_unique<MpiJob>(std::move(session));
 }
 
-int run_node_rank(std::unique_ptr<MpiSession> session) {
+int run_node_rank(std::unique_ptr<MpiSession> session, const std::string& device) {
   const int32_t node = session->node();
   set_log_label("node " + std::to_string(node));
   warn_when_tied_to_one_core();
@@ -96,7 +97,7 @@ int run_node_rank(std::unique_ptr<MpiSession> session) {
       }
     });
     const LauncherWatch watch([&] { end_service("the launcher (mpirun) is gone, and nobody said what to do"); });
-    SubController sub_controller(node, control, comm);
+    SubController sub_controller(node, control, comm, make_backend(device, false));
     exit_code = sub_controller.run();
     has_ended.store(true);
     clean = comm.stop_within(kCommGrace) && exit_code != kPeerLost;

@@ -18,12 +18,12 @@
 #include "runtime/base/log.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/controller/main_controller.h"
-#include "runtime/gpu/cuda_library.h"
 #include "runtime/launch/job.h"
 #include "runtime/launch/metrics.h"
 #include "runtime/launch/metrics_server.h"
 #include "runtime/launch/result_file.h"
 #include "runtime/launch/signals.h"
+#include "runtime/worker/async_backend.h"
 
 namespace dtorch {
 
@@ -115,10 +115,7 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
 
 // What the table of options has and this version hasn't. Throws UserError.
 void check_available(const RuntimeOptions& options) {
-  if (options.device == "cuda") {
-    load_cuda_library();
-    throw UserError("--device cuda: GPUs are here, but this version's workers run on the cpu only");
-  }
+  check_device(options.device);
   if (options.device == "null" && launched_with_mpi())
     throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
   if (options.recover && options.heartbeat_timeout_s == 0)
@@ -184,10 +181,11 @@ int run_any(int argc, char** argv, const Program& program) {
     register_io_operators();
     if (launched_with_mpi()) {
       session = MpiSession::start(&argc, &argv, mpi_options(options));
-      if (session->rank() > 0) return run_node_rank(std::move(session));
+      if (session->rank() > 0) return run_node_rank(std::move(session), options.device);
       job = make_mpi_job(std::move(session));
     } else {
-      job = options.device == "null" ? make_simulated_job(options.nodes) : make_embedded_job(options.nodes);
+      job = options.device == "null" ? make_simulated_job(options.nodes)
+                                     : make_embedded_job(options.nodes, options.device);
     }
     return run_job(*job, options, program, argc, argv);
   } catch (const std::exception& error) {

@@ -85,13 +85,17 @@ void gather(const std::shared_ptr<NodeContext>& node, const std::vector<std::uni
 
 }  // namespace
 
-void say_hello(NodeContext& node) {
+void say_hello(NodeContext& node, DeviceBackend& backend) {
   Hello hello;
   hello.node = node.node;
   char host[256] = {};
   hello.host = gethostname(host, sizeof host - 1) == 0 ? host : "unknown";
   hello.pid = getpid();
   hello.versions = std::string("DTorch ") + DTORCH_VERSION;
+  // All nodes have to be alike in this, too, since it decides how data moves between them.
+  if (const AcceleratorLibrary* library = backend.library()) {
+    hello.versions += ", " + std::to_string(library->num_accelerators()) + " accelerators (" + library->name() + ")";
+  }
   hello.registry_hash = OperatorRegistry::global().hash();
   hello.num_cores = static_cast<int32_t>(std::thread::hardware_concurrency());
   node.control.send(kController, encode(hello));

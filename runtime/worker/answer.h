@@ -7,7 +7,7 @@
 
 namespace dtorch {
 
-void say_hello(NodeContext& node);
+void say_hello(NodeContext& node, DeviceBackend& backend);
 
 // Sends the answer: at once, or from the thread that knows (the comm thread its transfers, streams what their devices
 // hold and have done). The Sub-Controller's thread.

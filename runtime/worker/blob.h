@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/def/native_tensor.h"
+#include "runtime/accelerator/accelerator.h"
 #include "runtime/base/intrusive.h"
 #include "runtime/graph/inspection.h"
 #include "runtime/worker/event.h"
@@ -38,6 +39,8 @@ struct Arrival : RefCounted {
   const uint32_t spec;
   NativeTensor value;
   PoisonPtr poison;
+  // Of a device that runs behind the host: when the value is there on the device. None: the value is on the host.
+  DeviceEventPtr ready;
   std::atomic<bool> is_ragged{false};  // its size is data, and a profile hasn't counted it yet
   int64_t moved_bytes = 0;             // of a ragged one: what came from other devices
   bool is_shared = false;              // of a device with one stream, its own: several operands wait for it

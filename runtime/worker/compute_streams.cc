@@ -58,6 +58,7 @@ void KernelStream::hand_out(Call& call, size_t num_calls) {
   while (call.next_move < moves.size() && moves[call.next_move].op_index < call.number()) ++call.next_move;
   while (call.next_feed < feeds.size() && feeds[call.next_feed].op_index < call.number()) ++call.next_feed;
   const bool moves_data = call.spec->action == Action::kMove;
+  if (moves_data && call.spec->collectives) return run_collectives(call);  // in one order on all devices
   if (moves_data && !call.spec->holds_input[0]) {
     release_inputs(call);
     return expect_arrivals(call);
@@ -174,6 +175,7 @@ KernelStream::KernelStream(const KernelStream& walker, size_t stream)
       device_(walker.device_),
       statistics_(walker.statistics_),
       stream_(stream),
+      queue_(walker.queue_),
       pool_(statistics_.pools[stream]),
       position_(statistics_.positions[stream]),
       parker_(walker.parker_),
@@ -210,18 +212,20 @@ void KernelStream::run_task(StreamTask& task) noexcept {
   }
   deliver_outputs(task);
   count_kernels();
-  run.finish_part();
+  finish_part(&run);
   tasks_left_.fetch_sub(1, std::memory_order_release);
   parker_->wake();
 }
 
 // No handle is left here afterwards.
 void KernelStream::deliver_outputs(StreamTask& task) {
+  const DeviceEventPtr ready = queue_ && !task.outputs.empty() ? device_stream().record() : nullptr;
   for (StreamTask::Output& output : task.outputs) {
     Arrival& arrival = *output.arrival;
     Blob* const made = output.slot < places_.size() ? &places_[output.slot] : nullptr;
     if (made != nullptr && made->value) {
       arrival.value = std::move(made->value);
+      arrival.ready = ready;
     } else {
       arrival.poison = made != nullptr && made->poison
                            ? made->poison

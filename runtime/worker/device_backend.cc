@@ -4,6 +4,8 @@
 
 namespace dtorch {
 
+std::shared_ptr<DeviceQueue> DeviceBackend::open_queue(size_t, size_t, MemoryCounter*) { return nullptr; }
+
 bool is_out_of_memory(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -11,6 +11,9 @@
 
 namespace dtorch {
 
+class AcceleratorLibrary;  // runtime/accelerator/accelerator.h
+class DeviceQueue;         // device_queue.h
+
 class DeviceBackend {
  public:
   // State of a stream's thread (LibTorch's guards); destroyed on that thread when it ends.
@@ -29,6 +32,10 @@ class DeviceBackend {
   virtual std::unique_ptr<PreparedKernel> prepare(const OperatorDef& def, const LocalOperator& local) = 0;
   // A run of elementwise operators as one kernel; null when they have to be run one by one. On the device's stream.
   virtual std::unique_ptr<FusedKernel> fuse(const FusedProgram& program) { return make_blocked_kernel(program, *this); }
+  // The streams of the device in a slot of the node, whose kernels run behind the host; null: kernels are calls.
+  virtual std::shared_ptr<DeviceQueue> open_queue(size_t slot, size_t num_streams, MemoryCounter* memory);
+  // Of devices that run behind the host, else null.
+  virtual AcceleratorLibrary* library() { return nullptr; }
   // What an exception that left a kernel says, without backtraces.
   virtual std::string error_text(const std::exception_ptr& error) = 0;
 };

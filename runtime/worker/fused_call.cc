@@ -54,7 +54,9 @@ FusedPlans::PlanPtr KernelStream::plan_of(const Call& call, size_t num_calls) {
   const size_t first_operand = calls.front().first_operand;
   const size_t num_operands = size_t{last.first_operand} + last.num_inputs + last.num_outputs - first_operand;
   const std::span<const OperandId> operands(call.list.graph.operands.data() + first_operand, num_operands);
-  return call.list.fused.find_or_make({calls, operands, specs}, backend_, node_->config.threads_per_device);
+  DeviceStream* const stream = queue_ ? &device_stream() : nullptr;
+  const int32_t threads = queue_ ? 1 : node_->config.threads_per_device;
+  return call.list.fused.find_or_make({calls, operands, specs}, {backend_, stream, threads});
 }
 
 void KernelStream::observe_fused(const Call& first, const FusedCalls& fused) {
@@ -73,8 +75,9 @@ bool KernelStream::run_fused(const Call& first, FusedCalls& fused) {
   std::byte* scratch = nullptr;
   try {
     fused.kernel->set_scalars(scalars);
-    if (check_prepared()) [[unlikely]]
+    if (check_prepared() && !queue_) [[unlikely]]
       expected = results_one_by_one(first, fused, scalars);
+    if (queue_) device_stream().mark({first.run.piece.sequence, first.number()});
     scratch = aligned(scratch_, fused.kernel->scratch_bytes());
     take_fused_outputs(first, fused);
   } catch (...) {
@@ -122,14 +125,17 @@ void KernelStream::take_fused_outputs(const Call& first, const FusedCalls& fused
     FusedOutput& output = fused_outputs_.emplace_back();
     for (uint32_t i : fused.kernel->may_overwrite(k)) {
       Blob& blob = first.blob(ids[fused.inputs[i].operand]);
-      if (!fused.inputs[i].dies || !blob.value || !blob.is_reusable()) continue;
+      if (!fused.inputs[i].dies || !blob.value || !blob.is_reusable() || !may_take_over()) continue;
       output = {std::move(blob.value), blob.kind, &blob};
       blob.data = nullptr;
       break;
     }
     if (!output.value) {
-      output.kind = first.spec_of(first.op_index + fused.outputs[k].call)->output_kind;
-      output.value = pool_.take(*output.kind);
+      const LocalSpec& spec = *first.spec_of(first.op_index + fused.outputs[k].call);
+      output.kind = spec.output_kind;
+      output.value = queue_ ? device_stream().allocate(spec.local.output_boxes[0].size,
+                                                       spec.local.spec->outputs[0]->dtype, statistics_.memory)
+                            : pool_.take(*output.kind);
     }
     fused_results_.push_back(output.value.data());
   }
@@ -139,7 +145,7 @@ void KernelStream::give_back_fused_outputs() {
   for (FusedOutput& output : fused_outputs_) {
     if (output.overwritten != nullptr) {
       output.overwritten->value = std::move(output.value);
-    } else if (output.value) {
+    } else if (output.value && output.kind != nullptr) {
       pool_.give_back(*output.kind, std::move(output.value));
     }
   }

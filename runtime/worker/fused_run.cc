@@ -96,7 +96,7 @@ class Builder {
 
 // The device has all operands, and elements meet in the same places.
 bool may_be_fused(const LocalSpec& spec, const Shape& shape) {
-  if (spec.action != Action::kKernel || spec.prepared == nullptr) return false;
+  if (spec.action != Action::kKernel || (spec.prepared == nullptr && !spec.may_fuse)) return false;
   if (!OperatorRegistry::global().at(spec.local.op).elementwise) return false;
   if (spec.local.output_boxes[0].size != shape) return false;
   return std::ranges::all_of(spec.local.input_boxes,
@@ -105,14 +105,15 @@ bool may_be_fused(const LocalSpec& spec, const Shape& shape) {
 
 }  // namespace
 
-FusedPlan make_fused_plan(const RunOfCalls& run, DeviceBackend& backend, int32_t threads) {
+FusedPlan make_fused_plan(const RunOfCalls& run, const KernelMaker& maker) {
   FusedPlan plan;
   const auto add = [&](size_t first, size_t end) {
     std::unique_ptr<FusedCalls> fused;
     if (end - first > 1) {
       fused = Builder(run, first, end).build();
       try {
-        fused->kernel = backend.fuse(fused->program);
+        fused->kernel =
+            maker.stream != nullptr ? maker.stream->fuse(fused->program) : maker.backend.fuse(fused->program);
       } catch (const std::exception& refused) {
         log_debug("a run of {} calls isn't fused: {}", end - first, refused.what());  // they run one by one
       }
@@ -125,7 +126,7 @@ FusedPlan make_fused_plan(const RunOfCalls& run, DeviceBackend& backend, int32_t
     const LocalSpec& spec = *run.specs[first];
     if (spec.local.output_boxes.size() == 1) {
       const Shape& shape = spec.local.output_boxes[0].size;
-      const bool is_split = threads > 1 && shape.num_elements() >= kSplitElements;
+      const bool is_split = maker.threads > 1 && shape.num_elements() >= kSplitElements;
       if (!is_split && may_be_fused(spec, shape)) {
         while (end < run.calls.size() && may_be_fused(*run.specs[end], shape)) ++end;
       }
@@ -163,12 +164,12 @@ void FusedPlans::set_key(const RunOfCalls& run) {
   }
 }
 
-FusedPlans::PlanPtr FusedPlans::find_or_make(const RunOfCalls& run, DeviceBackend& backend, int32_t threads) {
+FusedPlans::PlanPtr FusedPlans::find_or_make(const RunOfCalls& run, const KernelMaker& maker) {
   set_key(run);
   const auto found = plans_.find(key_);
   if (found != plans_.end()) return found->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
-  return plans_.emplace(key_, std::make_shared<FusedPlan>(make_fused_plan(run, backend, threads))).first->second;
+  return plans_.emplace(key_, std::make_shared<FusedPlan>(make_fused_plan(run, maker))).first->second;
 }
 
 }  // namespace dtorch

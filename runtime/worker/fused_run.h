@@ -46,15 +46,22 @@ struct RunOfCalls {
   std::span<const LocalSpec* const> specs;  // by call
 };
 
-// threads: that one kernel may use. A loop over a whole tensor is then split where blocks aren't, so that only small
-// tensors are fused.
-FusedPlan make_fused_plan(const RunOfCalls& run, DeviceBackend& backend, int32_t threads);
+// Who makes the kernels of a device.
+struct KernelMaker {
+  DeviceBackend& backend;
+  DeviceStream* stream = nullptr;  // of a device that runs behind the host
+  // That one kernel may use. A loop over a whole tensor is then split where blocks aren't, so that only small tensors
+  // are fused.
+  int32_t threads = 1;
+};
+
+FusedPlan make_fused_plan(const RunOfCalls& run, const KernelMaker& maker);
 
 // The plans of one Graph on one device.
 class FusedPlans {
  public:
   using PlanPtr = std::shared_ptr<FusedPlan>;
-  PlanPtr find_or_make(const RunOfCalls& run, DeviceBackend& backend, int32_t threads);
+  PlanPtr find_or_make(const RunOfCalls& run, const KernelMaker& maker);
 
  private:
   // More than a program has; one whose runs never come again makes room.

@@ -26,11 +26,14 @@ KernelStream::KernelStream(std::shared_ptr<NodeContext> node, DeviceBackend& bac
       device_(device),
       statistics_(node_->devices[local_index]),
       stream_(0),
+      queue_(backend_.open_queue(local_index, node_->num_streams(), statistics_.memory)),
       pool_(statistics_.pools[0]),
       position_(node_->num_streams() == 1 ? statistics_.positions[0] : unseen_),
       parker_(std::make_shared<Parker>()),
-      streams_(make_streams()),
-      thread_([this] { loop(); }) {}
+      streams_(make_streams()) {
+  if (queue_) report_device_failures();
+  thread_ = std::thread([this] { loop(); });
+}
 
 KernelStream::~KernelStream() { stop(); }
 
@@ -61,10 +64,13 @@ void KernelStream::stop() {
   parker_->wake();
   if (thread_.joinable()) thread_.join();
   for (const std::unique_ptr<KernelStream>& stream : streams_) stream->stop();
+  if (queue_) queue_->synchronize();
 }
 
 void KernelStream::loop() {
   auto scope = backend_.enter_thread(node_->config.threads_per_device, statistics_.memory);
+  const auto accelerator_scope =
+      queue_ ? queue_->accelerator().enter_thread(node_->config.threads_per_device) : nullptr;
   set_background_of_this_thread(&node_->background);
   std::vector<PieceRun*> runs;
   std::vector<std::function<void()>> errands;
@@ -86,7 +92,7 @@ void KernelStream::loop() {
     for (PieceRun* run : runs) {
       execute(*run);
       count_kernels();
-      run->finish_part();
+      finish_part(run);
     }
     runs.clear();
     for (std::unique_ptr<StreamTask>& task : tasks) {
@@ -136,7 +142,9 @@ void KernelStream::walk(PieceRun& run) {
                   .scalars = graph.scalars.data(),
                   .fused = table.fused,
                   .plans = nullptr});
-  if (run.piece.closes_graph) table = {};
+  if (!run.piece.closes_graph) return;
+  table = {};
+  if (node_->communicators) node_->communicators->forget(run.piece.graph, device_);
 }
 
 void KernelStream::observe_run(const PieceRun& run) {
@@ -221,10 +229,13 @@ void KernelStream::run_kernel(Call& call) {
       if (call.spec->uses_feed) feed = feed_of(call);
       std::span<const OperandId> ids = call.inputs();
       const std::vector<NativeTensor> expected =
-          check_prepared() ? expected_results(call) : std::vector<NativeTensor>();
+          check_prepared() && !queue_ ? expected_results(call) : std::vector<NativeTensor>();
       KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), ids, feed);
       if (call.spec->has_effect && was_done(call)) {
         set_zeros(call, outputs);
+      } else if (queue_) {
+        feed != nullptr ? launch_feed(call, outputs, feed) : launch_kernel(call, outputs);
+        ++kernels_run_;
       } else {
         call.spec->kernel(context);
         ++kernels_run_;
@@ -249,7 +260,12 @@ void KernelStream::run_alias(Call& call) {
   NativeTensor value;
   if (!poison) {
     try {
-      value = call.spec->action == Action::kAlias ? inputs_[0] : call.spec->move.run(inputs_[0], backend_);
+      if (call.spec->action == Action::kAlias)
+        value = inputs_[0];
+      else if (queue_)
+        value = call.spec->move.run(inputs_[0], device_stream(), statistics_.memory);
+      else
+        value = call.spec->move.run(inputs_[0], backend_);
       check_outputs(call, {&value, 1});
       make_strides_canonical(value);
     } catch (...) {
@@ -275,12 +291,23 @@ void KernelStream::run_move(Call& call) {
   std::deque<PieceRun::Move>& moves = call.run.moves;
   while (moves[call.next_move].op_index != call.number()) ++call.next_move;
   PieceRun::Move& move = moves[call.next_move];
+  if (call.spec->collectives) return run_collectives(call);
   if (call.spec->holds_input[0]) {
     MoveSources::Source source;
     source.poison = take_inputs(call);
-    if (!source.poison) std::copy_n(inputs_.begin(), call.inputs().size(), source.values.begin());
-    put_back_inputs(call);
-    PieceRun::provide(move, device_, std::move(source));
+    if (move.on_devices) {
+      DeviceMove::Part part{{}, nullptr, source.poison};
+      if (!part.poison) part = {inputs_[0], device_stream().record(), nullptr};
+      put_back_inputs(call);
+      move.on_devices->provide(device_, std::move(part));
+    } else if (queue_ && !source.poison) {
+      provide_from_queue(call, move);
+      put_back_inputs(call);
+    } else {
+      if (!source.poison) std::copy_n(inputs_.begin(), call.inputs().size(), source.values.begin());
+      put_back_inputs(call);
+      PieceRun::provide(move, device_, std::move(source));
+    }
   } else {
     release_inputs(call);
   }
@@ -308,7 +335,10 @@ void KernelStream::run_read(Call& call) {
       DTORCH_CHECK(scalars.size() == 2, "a read has two scalars");
       int64_t reader = scalars[1].as_int();
       bool sends = reader < 0 ? call.spec->sends_box : reader == device_;
-      if (sends) send_part(*node_, scalars[0].bits, inputs_[0], call.spec->local.input_boxes[0]);
+      if (sends && queue_)
+        read_from_queue(call, scalars[0].bits);
+      else if (sends)
+        send_part(*node_, scalars[0].bits, inputs_[0], call.spec->local.input_boxes[0]);
     } catch (...) {
       fail(call, std::current_exception());
     }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/graph/slot_map.h"
+#include "runtime/worker/device_queue.h"
 #include "runtime/worker/fused_run.h"
 #include "runtime/worker/kept_value.h"
 #include "runtime/worker/piece_run.h"
@@ -50,6 +51,7 @@ class KernelStream {
   // After NodeContext::aborting was set: a stream that waits for a transfer goes on.
   void wake() { parker_->wake(); }
   const std::shared_ptr<Parker>& parker() const { return parker_; }
+  const std::shared_ptr<DeviceQueue>& queue() const { return queue_; }  // null: kernels are calls
 
  private:
   struct Table {
@@ -111,6 +113,22 @@ class KernelStream {
   static std::vector<NativeTensor> results_one_by_one(const Call& first, const FusedCalls& fused,
                                                       std::span<const Scalar> scalars);
   void run_kernel(Call& call);
+  // kernel_stream_queue.cc: of a device that runs behind the host.
+  void launch_kernel(Call& call, std::span<NativeTensor> outputs);
+  void launch_feed(const Call& call, std::span<NativeTensor> outputs, const std::byte* feed);
+  void provide_from_queue(const Call& call, PieceRun::Move& move);
+  void run_collectives(Call& call);
+  DeviceMove::Part enqueue_collectives(const Call& call, DeviceMove::Part source);
+  DeviceMove::Part input_of_move(const Call& call);
+  void read_from_queue(const Call& call, uint64_t read);
+  void take_from_arrival(const Call& call, const Arrival& arrival, Blob& blob);
+  void take_to_host(KeptPart& part);
+  // With several compute streams behind the host who holds a handle doesn't tell who still reads.
+  bool may_take_over() const { return !queue_ || queue_->num_streams() == 1; }
+  DeviceStream& device_stream() { return queue_->compute(stream_); }
+  void report_device_failures();
+  // The stream's part of a run ends when the device has run it.
+  void finish_part(PieceRun* run);
   // prepared_call.cc. False, and nothing has happened: run_kernel() has to do it.
   bool run_prepared(Call& call);
   // Of LocalSpec::on_memory: pointers are all that it needs.
@@ -127,7 +145,7 @@ class KernelStream {
   std::vector<NativeTensor> expected_results(const Call& call) const;
   // Of a call with effects outside, in an epoch before this one; its results are zeros then.
   bool was_done(const Call& call) const;
-  static void set_zeros(const Call& call, std::span<NativeTensor> outputs);
+  void set_zeros(const Call& call, std::span<NativeTensor> outputs);
   void run_alias(Call& call);
   void share_values(Call& call);
   void run_move(Call& call);
@@ -159,7 +177,8 @@ class KernelStream {
   const size_t local_index_;
   const int64_t device_;
   DeviceStatistics& statistics_;
-  const size_t stream_;  // which compute stream it is, or the first
+  const size_t stream_;                       // which compute stream it is, or the first
+  const std::shared_ptr<DeviceQueue> queue_;  // null: kernels are calls
   TensorPool& pool_;
   StreamPosition unseen_;  // of a thread that only walks
   StreamPosition& position_;

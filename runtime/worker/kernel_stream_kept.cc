@@ -14,12 +14,14 @@ KeptPart KernelStream::kept() {
     for (size_t slot = 0; slot < table.slots.size(); ++slot) {
       Blob& blob = table.slots[slot];
       if (blob.is_empty()) continue;
+      if (queue_ && blob.pending) parker_->wait([&] { return blob.pending->event.is_set() || aborting(); }, [] {});
       KeptValue& kept = part.emplace_back(KeptValue{table.graph, static_cast<OperandId>(slot), {}, {}, {}});
       if (!blob.pending) {
         kept.value = blob.value;
         kept.poison = blob.poison;
       } else if (blob.pending->event.is_set()) {
         kept.value = blob.pending->value;
+        if (blob.pending->ready) device_stream().wait(blob.pending->ready);
         kept.poison = blob.pending->poison;
       } else {
         blob.pending->is_shared = true;
@@ -27,6 +29,7 @@ KeptPart KernelStream::kept() {
       }
     }
   }
+  if (queue_) take_to_host(part);
   std::sort(part.begin(), part.end(), [](const KeptValue& a, const KeptValue& b) {
     return std::pair(a.graph, a.slot) < std::pair(b.graph, b.slot);
   });
@@ -42,7 +45,7 @@ void KernelStream::restore(const KeptPart& part, const std::unordered_map<GraphI
     if (table.slots.size() <= kept.slot) table.slots.resize(std::max<size_t>(kept.slot + 1, 2 * table.slots.size()));
     Blob& blob = table.slots[kept.slot];
     DTORCH_CHECK(blob.is_empty(), "a restored value's slot isn't empty");
-    blob.value = kept.value;
+    blob.value = queue_ && kept.value ? queue_->from_host(kept.value) : kept.value;
     blob.poison = kept.poison;
     blob.pending = kept.pending;
   }
@@ -58,7 +61,14 @@ bool KernelStream::was_done(const Call& call) const {
 
 void KernelStream::set_zeros(const Call& call, std::span<NativeTensor> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i] = NativeTensor::empty(call.spec->local.output_boxes[i].size, call.spec->local.spec->outputs[i]->dtype);
+    const Shape& local_shape = call.spec->local.output_boxes[i].size;
+    const DType dtype = call.spec->local.spec->outputs[i]->dtype;
+    if (queue_) {
+      outputs[i] = device_stream().allocate(local_shape, dtype, statistics_.memory);
+      device_stream().set_zero(outputs[i]);
+      continue;
+    }
+    outputs[i] = NativeTensor::empty(local_shape, dtype);
     if (const int64_t bytes = outputs[i].num_bytes(); bytes > 0)
       std::memset(outputs[i].data(), 0, static_cast<size_t>(bytes));
   }

@@ -113,10 +113,11 @@ void KernelStream::settle(Blob& blob, const Call& call, size_t input) {
     if (observer_.observes() && arrival.is_ragged.exchange(false, std::memory_order_relaxed))
       observer_.take_rows(call.run.piece.graph, arrival);
     blob.value = is_own ? std::move(arrival.value) : arrival.value;
+    if (queue_) take_from_arrival(call, arrival, blob);
     const TensorMeta& meta = *call.spec->local.spec->inputs[input];
     const Shape& local_shape = call.spec->local.input_boxes[input].size;
     const bool is_ragged = call.spec->is_ragged_input(input);
-    if (node_->config.check_metadata && !fits(blob.value, local_shape, meta.dtype, is_ragged)) {
+    if (!blob.poison && node_->config.check_metadata && !fits(blob.value, local_shape, meta.dtype, is_ragged)) {
       blob.poison = fail(call, std::make_exception_ptr(InternalError(
                                    "input " + std::to_string(input) + " arrived as " + blob.value.str() +
                                    ", inferred was " + inferred_text(local_shape, meta.dtype, is_ragged))));

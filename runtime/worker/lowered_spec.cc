@@ -1,6 +1,7 @@
 #include "runtime/worker/lowered_spec.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "ops/def/moves_data.h"
@@ -53,6 +54,7 @@ void lower_kernel(const LoweredSpec& lowered, DeviceBackend& backend, TensorPool
   local.uses_feed = lowered.uses_feed;
   DTORCH_CHECK(local.kernel != nullptr, std::string("operator '") + lowered.def->name + "' has no kernel");
   if (!may_be_prepared(local)) return;
+  local.may_fuse = backend.library() != nullptr && lowered.def->elementwise;
   local.prepared = backend.prepare(*lowered.def, local.local);
   if (!local.prepared) return;
   local.on_memory = local.prepared->on_memory();
@@ -118,6 +120,30 @@ LocalSpec lower_for(const LoweredSpec& lowered, const RedistributePlan& plan, in
   return local;
 }
 
+// How the devices of this node move the data by collectives, where they can.
+void lower_collectives(const RedistributePlan& plan, const std::vector<int64_t>& local_devices, NodeContext& node,
+                       LoweredSpec& lowered) {
+  if (!node.communicators) return;
+  const TensorMeta &source = *lowered.spec.inputs[0], &destination = *lowered.spec.outputs[0];
+  const std::vector<int64_t> devices = devices_of(source.layout.mesh(), destination.layout.mesh());
+  const std::vector<int32_t> accelerators(static_cast<size_t>(node.binding.num_nodes), node.num_accelerators);
+  if (!have_own_accelerators(devices, node.binding, accelerators)) return;
+  const CollectiveRules rules{.ordered_folds = node.config.ordered_reductions,
+                              .can_reduce = [&](DType dtype, ReduceOp reduce) {
+                                return node.communicators->factory().can_reduce(dtype, reduce);
+                              }};
+  std::set<std::vector<int64_t>> groups;
+  for (size_t i = 0; i < local_devices.size(); ++i) {
+    if (lowered.devices[i * node.num_streams()].action != Action::kMove) continue;
+    const auto steps = std::make_shared<const DevicePlan>(
+        plan_for_device(plan, source, destination, local_devices[i], node.binding, rules));
+    for (const DevicePlan::Step& step : steps->steps) groups.insert(step.group);
+    for (size_t stream = 0; stream < node.num_streams(); ++stream)
+      lowered.devices[i * node.num_streams() + stream].collectives = steps;
+  }
+  lowered.groups.assign(groups.begin(), groups.end());
+}
+
 }  // namespace
 
 std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vector<int64_t>& local_devices,
@@ -161,6 +187,7 @@ std::unique_ptr<const LoweredSpec> lower_spec(OperatorSpec spec, const std::vect
       lowered->devices.push_back(lower_for(*lowered, plan, local_devices[i], pool, attributes, node, backend));
     if (lowered->devices.back().action == Action::kKernel) ++lowered->num_users;
   }
+  if (lowered->plan) lower_collectives(plan, local_devices, node, *lowered);
   return lowered;
 }
 

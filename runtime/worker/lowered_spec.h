@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/accelerator/device_plan.h"
 #include "runtime/comm/row_exchange.h"
 #include "runtime/comm/transfer.h"
 #include "runtime/worker/local_move.h"
@@ -32,9 +33,11 @@ struct LocalSpec {
   TensorPool::Kind* output_kind = nullptr;         // of `prepared`
   std::vector<bool> holds_input;                   // the device is in the input's mesh
   uint32_t ragged_inputs = 0, ragged_outputs = 0;  // as of the OperatorDef
+  bool may_fuse = false;  // kKernel, elementwise, on a device that runs behind the host: DeviceStream::fuse may take it
   bool uses_feed = false;
-  bool has_effect = false;  // outside
-  LocalMove move;           // kLocal
+  bool has_effect = false;                        // outside
+  LocalMove move;                                 // kLocal
+  std::shared_ptr<const DevicePlan> collectives;  // kMove, by these; null: another way
   // kRead: the device sends its part when the whole tensor is read. Of the holders of one box the first in mesh order
   // does.
   bool sends_box = false;
@@ -51,9 +54,11 @@ struct LoweredSpec {
   bool moves = false;
   std::shared_ptr<const NodePlan> plan;             // of a redistribution that moves
   std::shared_ptr<const RowExchangePlan> exchange;  // of an exchange of rows
-  bool takes_part = false;                          // moves: a device of this node is a source or a destination
-  std::vector<LocalSpec> devices;                   // by local index, then compute stream
-  int32_t num_users = 0;                            // devices of this node with action kKernel
+  // Of the collectives that its devices have part in, in an order that all nodes have.
+  std::vector<std::vector<int64_t>> groups;
+  bool takes_part = false;         // moves: a device of this node is a source or a destination
+  std::vector<LocalSpec> devices;  // by local index, then compute stream
+  int32_t num_users = 0;           // devices of this node with action kKernel
 
   const std::vector<int64_t>& move_sources() const { return plan ? plan->local_sources : exchange->local_devices; }
   const std::vector<int64_t>& move_destinations() const {

@@ -14,6 +14,7 @@
 #include "runtime/comm/helper_threads.h"
 #include "runtime/worker/acks.h"
 #include "runtime/worker/device_backend.h"
+#include "runtime/worker/device_communicators.h"
 #include "runtime/worker/node_background.h"
 #include "runtime/worker/stream_position.h"
 #include "runtime/worker/tensor_pool.h"
@@ -59,6 +60,9 @@ struct NodeContext {
   // Numbers of effects that were had in an earlier epoch (ops/def/effects.h); before the streams see such a call.
   std::unordered_set<uint64_t> done_effects;
   std::deque<DeviceStatistics> devices;  // by local index
+  // Of devices that run behind the host and can talk to those of other nodes; else null. Before the streams start.
+  std::shared_ptr<DeviceCommunicators> communicators;
+  int32_t num_accelerators = 0;  // of every node
   Acks acks;
   NodeBackground background;
   std::unique_ptr<HelperThreads> helpers;  // of the comm thread; fixed before any stream starts

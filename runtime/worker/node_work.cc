@@ -49,6 +49,14 @@ NodeWork::NodeWork(std::shared_ptr<NodeContext> node, DeviceBackend& backend, st
   // While the comm thread folds, streams wait for it: with it no more threads than these, nor than cores.
   const size_t num_busy = std::min<size_t>(local_devices_.size(), std::thread::hardware_concurrency());
   node_->helpers = std::make_unique<HelperThreads>(std::clamp<size_t>(num_busy, 1, kMaxFoldThreads) - 1);
+  if (AcceleratorLibrary* library = backend.library(); library != nullptr && library->communicators() != nullptr) {
+    // A little sooner than the job's end, so that who waits for whom is what one reads.
+    constexpr double kPartOfDeadline = 0.5;
+    node_->num_accelerators = library->num_accelerators();
+    node_->communicators =
+        std::make_shared<DeviceCommunicators>(*library->communicators(), node_->comm, node_->node, node_->config.epoch,
+                                              kPartOfDeadline * node_->config.deadline_s);
+  }
   for (size_t i = 0; i < local_devices_.size(); ++i)
     streams_.push_back(std::make_unique<KernelStream>(node_, backend_, i, local_devices_[i]));
 }
@@ -242,7 +250,14 @@ void NodeWork::prepare_move(PieceRun& run, uint32_t op_index, uint64_t number, c
       move.arrivals[index * num_outputs + output] = arrivals.back();
     }
   }
+  if (!spec.groups.empty()) return node_->communicators->prepare(run.piece.graph, spec.groups, number, node_->binding);
   run.parts.fetch_add(1, std::memory_order_relaxed);
+  if (spec.plan && streams_.front()->queue() && DeviceMove::is_within_node(*spec.plan)) {
+    DeviceMove::Queues queues;
+    for (size_t i = 0; i < streams_.size(); ++i) queues[local_devices_[i]] = streams_[i]->queue();
+    move.on_devices = std::make_shared<DeviceMove>(spec.plan, op_index, std::move(queues), std::move(arrivals), &run);
+    return;
+  }
   const auto begin = [&](auto task) {
     if (!spec.move_sources().empty()) {
       move.task = IntrusivePtr<CommTask>(task.get());
@@ -286,6 +301,7 @@ void NodeWork::end(bool drain) {
     node_->acks.silence();
     node_->background.silence();
     node_->aborting.store(true);
+    if (node_->communicators) node_->communicators->cancel();
     for (const std::unique_ptr<KernelStream>& stream : streams_) stream->wake();
   }
   for (const std::unique_ptr<KernelStream>& stream : streams_) stream->stop();

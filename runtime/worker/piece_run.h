@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/worker/blob.h"
+#include "runtime/worker/device_move.h"
 #include "runtime/worker/lowered_spec.h"
 #include "runtime/worker/template_plan.h"
 
@@ -122,7 +123,8 @@ struct PieceRun {
     uint32_t op_index = 0;
     // Dropped by the last local source device that has provided its value; null when there is none.
     IntrusivePtr<CommTask> task;
-    MoveSources* sources = nullptr;  // of `task`
+    MoveSources* sources = nullptr;          // of `task`
+    std::shared_ptr<DeviceMove> on_devices;  // instead of both: among devices of this node that run behind the host
     std::atomic<int64_t> providers{0};
     // By local index, one for each output; null where the device isn't a destination.
     std::vector<IntrusivePtr<Arrival>> arrivals;

@@ -34,8 +34,10 @@ bool belongs_to_an_epoch(MessageKind kind) {
 }  // namespace
 
 struct SubController::State {
-  State(int32_t node_number, ControlEndpoint& control, CommThread& comm)
-      : node(std::make_shared<NodeContext>(node_number, control, comm)), snapshots(control, node_number) {}
+  State(int32_t node_number, ControlEndpoint& control, CommThread& comm, std::unique_ptr<DeviceBackend> devices)
+      : node(std::make_shared<NodeContext>(node_number, control, comm)),
+        backend(devices ? std::move(devices) : make_cpu_backend()),
+        snapshots(control, node_number) {}
 
   // True when the service ends.
   bool handle(Envelope envelope);
@@ -54,7 +56,7 @@ struct SubController::State {
   void end(const Shutdown& shutdown);
 
   std::shared_ptr<NodeContext> node;  // of the epoch
-  std::unique_ptr<DeviceBackend> backend = make_cpu_backend();
+  const std::unique_ptr<DeviceBackend> backend;
   SnapshotStore snapshots;
   std::map<int64_t, MemoryCounter*> memory_of_device;  // over all epochs
   std::unique_ptr<NodeWork> work;                      // of the epoch; null before the first
@@ -65,14 +67,15 @@ struct SubController::State {
   int exit_code = 1;
 };
 
-SubController::SubController(int32_t node, ControlEndpoint& control, CommThread& comm)
-    : state_(std::make_unique<State>(node, control, comm)) {}
+SubController::SubController(int32_t node, ControlEndpoint& control, CommThread& comm,
+                             std::unique_ptr<DeviceBackend> backend)
+    : state_(std::make_unique<State>(node, control, comm, std::move(backend))) {}
 
 SubController::~SubController() { state_->end_work(false); }
 
 int SubController::run() {
   State& state = *state_;
-  say_hello(*state.node);
+  say_hello(*state.node, *state.backend);
   Inbox& inbox = state.node->control.inbox();
   while (std::optional<Envelope> envelope = inbox.pop()) {
     if (state.handle(std::move(*envelope))) return state.exit_code;

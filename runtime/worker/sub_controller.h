@@ -5,13 +5,16 @@
 
 #include "runtime/comm/comm_thread.h"
 #include "runtime/comm/endpoint.h"
+#include "runtime/worker/device_backend.h"
 
 namespace dtorch {
 
 class SubController {
  public:
   // Neither is owned; both outlive this object. num_slots: devices of this node are known only from the Config message.
-  SubController(int32_t node, ControlEndpoint& control, CommThread& comm);
+  // backend: of this node's devices; null: the CPU's.
+  SubController(int32_t node, ControlEndpoint& control, CommThread& comm,
+                std::unique_ptr<DeviceBackend> backend = nullptr);
   ~SubController();
   // Says Hello, then serves until Shutdown; blocks. Returns the job's exit code. A damaged message or a broken
   // invariant is reported to the controller as an ErrorReport of the node and ends the service with code 1.

@@ -66,6 +66,16 @@ NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
   return adopt(tensor.unsafeReleaseTensorImpl());
 }
 
+NativeTensor tensor_over(void* data, size_t bytes, void* context, void (*release)(void*), const Shape& local_shape,
+                         DType dtype) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                       c10::DataPtr(data, context, release, c10::Device(c10::DeviceType::CPU)));
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                   c10::scalarTypeToTypeMeta(scalar_type(dtype)));
+  impl->set_sizes_contiguous(sizes_of(local_shape));
+  return NativeTensor::adopt(impl.release());
+}
+
 bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dtype) {
   const auto* impl = static_cast<const c10::TensorImpl*>(tensor.impl());
   if (!impl || !impl->dtype().isScalarType(scalar_type(dtype))) return false;

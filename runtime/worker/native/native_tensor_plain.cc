@@ -13,8 +13,15 @@ struct Storage : RefCounted {
     block = allocate_counted(bytes);
     if (!block) throw OutOfMemory(bytes);
   }
-  ~Storage() { free_counted(block); }
+  Storage(void* data, size_t bytes, void* data_context, void (*free_data)(void*))
+      : block(data), num_bytes(static_cast<int64_t>(bytes)), context(data_context), release(free_data) {}
+  ~Storage() { release != nullptr ? release(context) : free_counted(block); }
+  int64_t bytes() const { return release != nullptr ? num_bytes : counted_size(block); }
   void* block = nullptr;
+  // Of memory that somebody else made.
+  int64_t num_bytes = 0;
+  void* context = nullptr;
+  void (*release)(void*) = nullptr;
 };
 
 struct View : RefCounted {
@@ -34,12 +41,22 @@ NativeTensor adopt_view(View* view) {
   return NativeTensor::adopt(view);
 }
 
+NativeTensor contiguous_view(IntrusivePtr<Storage> storage, const Shape& local_shape, DType dtype) {
+  auto* view = new View;
+  view->storage = std::move(storage);
+  view->local_shape = local_shape;
+  view->strides = contiguous_strides(local_shape);
+  view->dtype = dtype;
+  return adopt_view(view);
+}
+
 }  // namespace
 
 void count_allocations() {}
 
 void charge_storage(const NativeTensor& tensor, MemoryCounter& counter) {
-  charge_block(view_of(tensor)->storage->block, counter);
+  const Storage& storage = *view_of(tensor)->storage;
+  if (storage.release == nullptr) charge_block(storage.block, counter);
 }
 
 NativeTensor::NativeTensor(const NativeTensor& other) : impl_(other.impl_) {
@@ -53,12 +70,12 @@ void NativeTensor::reset() {
 
 NativeTensor NativeTensor::empty(const Shape& local_shape, DType dtype) {
   auto storage = make_intrusive<Storage>(static_cast<size_t>(local_shape.num_elements() * size_of(dtype)));
-  auto* view = new View;
-  view->storage = std::move(storage);
-  view->local_shape = local_shape;
-  view->strides = contiguous_strides(local_shape);
-  view->dtype = dtype;
-  return adopt_view(view);
+  return contiguous_view(std::move(storage), local_shape, dtype);
+}
+
+NativeTensor tensor_over(void* data, size_t bytes, void* context, void (*release)(void*), const Shape& local_shape,
+                         DType dtype) {
+  return contiguous_view(make_intrusive<Storage>(data, bytes, context, release), local_shape, dtype);
 }
 
 bool has_metadata(const NativeTensor& tensor, const Shape& local_shape, DType dtype) {
@@ -104,7 +121,7 @@ void make_strides_canonical(NativeTensor& tensor) {
 
 const void* storage_of(const NativeTensor& tensor) { return view_of(tensor)->storage->block; }
 
-int64_t NativeTensor::storage_bytes() const { return counted_size(view_of(*this)->storage->block); }
+int64_t NativeTensor::storage_bytes() const { return view_of(*this)->storage->bytes(); }
 
 NativeTensor strided_view(const NativeTensor& base, const Shape& local_shape, const Shape& strides, int64_t offset) {
   View* source = view_of(base);

@@ -1,0 +1,7 @@
+// Jobs on fake accelerators (docs/gpu.md), each test in jobs of its own.
+#include <gtest/gtest.h>
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
