@@ -27,6 +27,7 @@ int capability_of(int device) {
 class CudaThreadScope final : public Accelerator::ThreadScope {
  public:
   CudaThreadScope(int device, int32_t threads, const std::vector<int32_t>& cores) : near_(cores) {
+    CudaStream::forget_used();
     DTORCH_CUDA(cudaSetDevice(device));
     at::set_num_threads(threads);  // of kernels that run on the host
   }

@@ -63,6 +63,7 @@ cudaStream_t take_stream(int device, StreamKind kind) {
       return stream;
     }
   }
+  CudaStream::forget_used();
   DTORCH_CUDA(cudaSetDevice(device));
   int lowest = 0, highest = 0;
   DTORCH_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
@@ -100,6 +101,8 @@ void CudaStream::use() const {
   c10::cuda::setCurrentCUDAStream(stream_);
   thread_stream = number_;
 }
+
+void CudaStream::forget_used() { thread_stream = 0; }
 
 CudaStream& CudaStream::current() {
   DTORCH_CHECK(launching != nullptr, "a kernel of the CUDA backend outside of a launch");

@@ -36,6 +36,8 @@ class CudaStream final : public DeviceStream {
   // --- for kernels of this library
   // Makes this stream the thread's current one, here and for LibTorch.
   void use() const;
+  // Of a thread whose current device something else has set.
+  static void forget_used();
   // The stream whose launch() the thread is in, and the call.
   static CudaStream& current();
   static const KernelLaunch& current_call();

@@ -1,5 +1,5 @@
 // The one function that libdtorch_cuda.so shows, and the AcceleratorLibrary behind it.
-#include <c10/cuda/CUDAFunctions.h>
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include <deque>
@@ -19,7 +19,7 @@ class CudaLibrary final : public AcceleratorLibrary {
   CudaLibrary() {
     int count = 0;
     DTORCH_CUDA(cudaGetDeviceCount(&count));
-    c10::cuda::device_count_ensure_non_zero();
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // its allocators, too
     const std::vector<GpuDevice> gpus = list_visible_gpus().gpus;  // none: links aren't known
     for (int device = 0; device < count; ++device) accelerators_.emplace_back(device, gpus);
   }

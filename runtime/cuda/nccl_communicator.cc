@@ -185,6 +185,7 @@ std::unique_ptr<Communicator> NcclFactory::join(const Id& id, int32_t rank, int3
                                                 const Patience& patience) {
   auto* gpu = dynamic_cast<CudaAccelerator*>(&accelerator);
   DTORCH_CHECK(gpu != nullptr, "an accelerator of another kind");
+  CudaStream::forget_used();
   DTORCH_CUDA(cudaSetDevice(gpu->device()));
   NcclApi::Id own;
   std::memcpy(&own, id.data(), sizeof own);

@@ -66,7 +66,7 @@ HostKernels::HostKernels(const std::string& text, const std::vector<std::string>
     source << "extern \"C\" void launch_" << name << "(void** arguments) { dt_call(" << name << ", arguments); }\n";
   source.close();
   const std::string command = std::string(DTORCH_HOST_COMPILER) +
-                              " -std=c++17 -O1 -w -fwrapv -ffp-contract=off -fno-strict-aliasing -shared -fPIC -o " +
+                              " -std=c++17 -O0 -w -fwrapv -ffp-contract=off -fno-strict-aliasing -shared -fPIC -o " +
                               (folder / "kernels.so").string() + " " + (folder / "kernels.cc").string() + " 2> " +
                               (folder / "log").string();
   const int status = std::system(command.c_str());
