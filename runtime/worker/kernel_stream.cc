@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/def/effects.h"
 #include "runtime/worker/kernel_stream_call.h"
 #include "runtime/worker/native/native_metadata.h"
 #include "runtime/worker/prepared_check.h"
@@ -224,7 +225,7 @@ void KernelStream::run_kernel(Call& call) {
           check_prepared() ? expected_results(call) : std::vector<NativeTensor>();
       KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), ids, feed);
       if (call.spec->has_effect && was_done(call)) {
-        set_zeros(call, outputs);
+        set_zeros(context);
       } else {
         call.spec->kernel(context);
         ++kernels_run_;

@@ -1,7 +1,6 @@
 // KernelStream: its device's values into a snapshot and out of one, and effects that aren't had twice. Values never
 // change (D1), so a handle keeps one: whoever would have taken over its memory finds that it isn't the only owner.
 #include <algorithm>
-#include <cstring>
 
 #include "ops/def/effects.h"
 #include "runtime/worker/kernel_stream_call.h"
@@ -54,14 +53,6 @@ bool KernelStream::was_done(const Call& call) const {
   const bool is_of_session = is_session_operator(def) && call.op->num_scalars != 0;
   return node_->done_effects.contains(is_of_session ? call.scalars()[0].bits
                                                     : effects_of_piece(call.run.piece.sequence));
-}
-
-void KernelStream::set_zeros(const Call& call, std::span<NativeTensor> outputs) {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i] = NativeTensor::empty(call.spec->local.output_boxes[i].size, call.spec->local.spec->outputs[i]->dtype);
-    if (const int64_t bytes = outputs[i].num_bytes(); bytes > 0)
-      std::memset(outputs[i].data(), 0, static_cast<size_t>(bytes));
-  }
 }
 
 }  // namespace dtorch
