@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/operators.h"
 #include "io/part_writer.h"
+#include "ops/def/effects.h"
 #include "runtime/base/log.h"
 #include "runtime/client/graph_core.h"
 #include "runtime/client/record.h"
@@ -97,12 +98,6 @@ std::vector<OutputMeta> open_infer(const InferContext& context) {
 
 std::vector<OutputMeta> finish_infer(const InferContext& context) {
   return {{{static_cast<int64_t>(context.attributes<FinishAttrs>().writes_of_device.size())}, kInt64}};
-}
-
-void set_zeros(KernelContext& context) {
-  NativeTensor out = NativeTensor::empty(context.output_box(0).size, kInt64);
-  std::fill_n(out.data(), out.num_bytes(), std::byte{0});
-  context.output(0) = std::move(out);
 }
 
 void prove_kernel(KernelContext& context) {

@@ -38,7 +38,7 @@ class Trainer {
   Batch batch_of(Read&& read) const;
   void record_step(int64_t step);
   void report_oldest();
-  double validate();
+  std::optional<double> validate();
   void validate_and_say(int64_t step);
   void save(int64_t steps_done);
   void report_save(bool wait);
@@ -164,7 +164,8 @@ void Trainer::report_oldest() {
   progress_->report(report);
 }
 
-double Trainer::validate() {
+// Nothing when the job is asked to stop meanwhile.
+std::optional<double> Trainer::validate() {
   NoGrad no_grad;
   int64_t batches = validation_->num_sequential_batches(options_.batch, options_.length);
   if (options_.validation_batches > 0) batches = std::min(batches, options_.validation_batches);
@@ -177,6 +178,7 @@ double Trainer::validate() {
     ahead.pop_front();
   };
   for (int64_t b = 0; b < batches; ++b) {
+    if (client_.stop_requested()) return std::nullopt;
     const Batch batch = batch_of(
         [&](const TensorOptions& on) { return validation_->sequential_batch(options_.batch, options_.length, b, on); });
     ahead.emplace_back(model_->loss_sum(batch.inputs, batch.targets).to_host_async(),
@@ -189,9 +191,13 @@ double Trainer::validate() {
 
 void Trainer::validate_and_say(int64_t step) {
   if (!validation_) return;
-  const double loss = validate();
+  const std::optional<double> loss = validate();
   char text[96];
-  std::snprintf(text, sizeof text, "step %lld: validation loss %.4f nats a token", static_cast<long long>(step), loss);
+  if (loss)
+    std::snprintf(text, sizeof text, "step %lld: validation loss %.4f nats a token", static_cast<long long>(step),
+                  *loss);
+  else
+    std::snprintf(text, sizeof text, "step %lld: validation left out: asked to stop", static_cast<long long>(step));
   progress_->say(text);
   last_report_ = Clock::now();
 }

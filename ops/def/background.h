@@ -5,10 +5,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "mesh/shape.h"
@@ -29,14 +31,20 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // This node's work of type W, made at the first call from this object. It lives as long as the node serves.
+  // This node's work of type W, made at the first call from this object. It lives as long as the node serves. The
+  // first call blocks until what begin_after() was given is there.
   template <class W>
   W& work() {
     std::lock_guard lock(mutex_);
     std::unique_ptr<BackgroundWork>& work = works_[std::type_index(typeid(W))];
-    if (!work) work = std::make_unique<W>(*this);
+    if (!work) {
+      if (former_.valid()) former_.wait();
+      work = std::make_unique<W>(*this);
+    }
     return static_cast<W&>(*work);
   }
+  // No work begins before: that of an earlier object may have to end first. Before the first kernel.
+  void begin_after(std::shared_future<void> former) { former_ = std::move(former); }
   // Gives a part of what read `number` asks for: the elements of `box`, packed row-major. Doesn't block.
   virtual void answer(uint64_t number, const Box& box, std::vector<std::byte> packed) = 0;
   // The job is ending: nobody waits for answers any more.
@@ -50,6 +58,7 @@ class Background {
   }
 
  private:
+  std::shared_future<void> former_;  // invalid: nothing to wait for
   std::mutex mutex_;
   std::map<std::type_index, std::unique_ptr<BackgroundWork>> works_;  // under mutex_
 };

@@ -9,7 +9,10 @@
 // are run again.
 #pragma once
 #include <cstdint>
+#include <cstring>
+#include <utility>
 
+#include "ops/def/native_tensor.h"
 #include "ops/def/operator_def.h"
 
 namespace dtorch {
@@ -17,6 +20,15 @@ namespace dtorch {
 // Where operators are registered. Keeps a pointer to `def`.
 void add_session_operator(const OperatorDef& def);
 bool is_session_operator(const OperatorDef& def);
+
+// Sets all of a call's results to zeros.
+inline void set_zeros(KernelContext& context) {
+  for (size_t i = 0; i < context.num_outputs(); ++i) {
+    NativeTensor zeros = NativeTensor::empty(context.output_box(i).size, context.output_meta(i).dtype);
+    if (const int64_t bytes = zeros.num_bytes(); bytes > 0) std::memset(zeros.data(), 0, static_cast<size_t>(bytes));
+    context.output(i) = std::move(zeros);
+  }
+}
 
 // The number of the effects of a piece, beside those of sessions.
 inline uint64_t effects_of_piece(uint64_t sequence) { return sequence | (uint64_t{1} << 63); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "mesh/binding.h"
 #include "runtime/base/log.h"
 #include "runtime/controller/handshake.h"
 #include "runtime/controller/peer_lost.h"
@@ -24,14 +25,6 @@ std::string list(const std::vector<int64_t>& numbers) {
   std::string text;
   for (int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
   return "[" + text + "]";
-}
-
-std::vector<int64_t> devices_of(const DeviceBinding& binding, int32_t node) {
-  std::vector<int64_t> devices;
-  for (int64_t device = 0; device < binding.num_devices(); ++device) {
-    if (binding.node_of(device) == node) devices.push_back(device);
-  }
-  return devices;
 }
 
 std::string describe_lost(const std::vector<LiveValue>& values, const std::vector<size_t>& lost) {
@@ -99,7 +92,11 @@ void Recovery::on_stored(const SnapshotStored& stored) {
     std::lock_guard lock(mutex_);
     const auto at = storing_.find(stored.snapshot);
     // Of an earlier epoch, perhaps.
-    if (at == storing_.end() || stored.epoch != stats_.epoch || at->second.missing.erase(stored.node) == 0) return;
+    if (at == storing_.end() || stored.epoch != stats_.epoch) return;
+    if (!stored.problem.empty())
+      at->second.problem = "node " + std::to_string(stored.node) + ": " + stored.problem;
+    else if (at->second.missing.erase(stored.node) == 0)
+      return;
     at->second.own_bytes += stored.own_bytes;
     at->second.copy_bytes += stored.copy_bytes;
     has_news_ = true;
@@ -169,7 +166,7 @@ void Recovery::store_pending() {
 void Recovery::finish_stored() {
   {
     std::lock_guard lock(mutex_);
-    if (std::ranges::none_of(storing_, [](const auto& entry) { return entry.second.missing.empty(); })) return;
+    if (std::ranges::none_of(storing_, [](const auto& entry) { return entry.second.is_decided(); })) return;
   }
   Sequencer::Held held(parts_.sequencer);
   finish_stored(held);
@@ -181,10 +178,14 @@ void Recovery::finish_stored(Sequencer::Held& held) {
     std::lock_guard lock(mutex_);
     for (auto at = storing_.begin(); at != storing_.end();) {
       const auto here = at++;
-      if (here->second.missing.empty()) finished.insert(storing_.extract(here));
+      if (here->second.is_decided()) finished.insert(storing_.extract(here));
     }
   }
   for (auto& [snapshot, storing] : finished) {
+    if (!storing.problem.empty()) {
+      give_up(held, snapshot, storing.problem);
+      continue;
+    }
     const ReplayLog::Cut* pending = parts_.log.pending();
     if (pending != nullptr && pending->snapshot == snapshot) {
       parts_.log.commit();
@@ -198,6 +199,16 @@ void Recovery::finish_stored(Sequencer::Held& held) {
     stats_.snapshot_bytes = storing.own_bytes;
     stats_.copy_bytes = storing.copy_bytes;
   }
+}
+
+// The one before it stays the one to go back to.
+void Recovery::give_up(Sequencer::Held& held, SnapshotId snapshot, const std::string& problem) {
+  log_warn("snapshot {} is given up ({}); the job can go on from snapshot {}", snapshot, problem,
+           parts_.log.base().snapshot);
+  const ReplayLog::Cut* pending = parts_.log.pending();
+  if (pending == nullptr || pending->snapshot != snapshot) return;
+  parts_.log.give_up_pending();
+  held.send_to_all(held.encoder().encode(SnapshotOrder{.snapshot = snapshot, .action = SnapshotAction::kDrop}));
 }
 
 // --- losses

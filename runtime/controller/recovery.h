@@ -58,6 +58,8 @@ class Recovery {
     SnapshotPlaces places = {};
     std::set<int32_t> missing = {};  // nodes that haven't said that they have all
     int64_t own_bytes = 0, copy_bytes = 0;
+    std::string problem = {};  // why a node won't have all
+    bool is_decided() const { return missing.empty() || !problem.empty(); }
   };
   void loop();
   void on_failure();  // what is waited for won't come: everything has failed; any thread, doesn't block
@@ -65,6 +67,7 @@ class Recovery {
   void store_pending();
   void finish_stored();
   void finish_stored(Sequencer::Held& held);
+  void give_up(Sequencer::Held& held, SnapshotId snapshot, const std::string& problem);
   // Until nothing is lost any more, or everything has failed.
   void recover();
   // Throws PeerLost when something has nobody left who holds it.

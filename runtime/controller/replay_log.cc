@@ -13,6 +13,7 @@ namespace {
 // A program without optimizer steps is cut by what the log holds.
 constexpr int64_t kMaxBytesBetween = int64_t{256} << 20;
 constexpr size_t kMaxItemsBetween = 4096;
+constexpr uint64_t kItemsBeforeAnother = 64;  // after a snapshot that was given up
 
 int64_t size_of(const SharedBytes& bytes) { return bytes ? static_cast<int64_t>(bytes->size()) : 0; }
 
@@ -37,12 +38,13 @@ void ReplayLog::note_calls(Item& item, const LedgerEntry& entry) {
 }
 
 void ReplayLog::add(Item item) {
+  item.number = next_item_++;
   bytes_.fetch_add(bytes_of(item));
   items_.push_back(std::move(item));
   if (bytes_.load() > max_bytes_) give_up();
 }
 
-// What nodes learn from the items is still needed for the snapshots to come.
+// What nodes have learned from the items is still needed for the snapshots to come.
 void ReplayLog::give_up() {
   if (is_complete()) {
     log_warn(
@@ -51,19 +53,19 @@ void ReplayLog::give_up() {
         "that is lost",
         max_bytes_ >> 20);
   }
-  const uint64_t end = first_item_ + items_.size();
-  for (uint64_t number = std::max(first_item_, given_up_to_); number < end; ++number) {
-    Item& item = items_[static_cast<size_t>(number - first_item_)];
-    bytes_.fetch_sub(bytes_of(item));
-    item.message = {};
-    item.feeds.clear();
-    bytes_.fetch_add(bytes_of(item));
+  const auto first = std::ranges::lower_bound(items_, given_up_to_, {}, &Item::number);
+  for (auto item = first; item != items_.end(); ++item) {
+    bytes_.fetch_sub(bytes_of(*item));
+    item->message = {};
+    item->feeds.clear();
+    if (item->teaches()) bytes_.fetch_add(bytes_of(*item));
   }
-  given_up_to_ = end;
+  items_.erase(std::remove_if(first, items_.end(), [](const Item& item) { return !item.teaches(); }), items_.end());
+  given_up_to_ = next_item_;
 }
 
 bool ReplayLog::is_cut_due() {
-  if (pending_) return false;
+  if (pending_ || next_item_ < may_cut_from_) return false;
   if (is_complete() && steps_ < steps_between_ && bytes_.load() < kMaxBytesBetween && items_.size() < kMaxItemsBetween)
     return false;
   std::erase_if(open_sessions_, [this](uint64_t session) { return reads_.is_delivered(session); });
@@ -88,7 +90,7 @@ bool ReplayLog::is_good_place() {
 const ReplayLog::Cut& ReplayLog::cut(Sequence last, size_t num_meshes) {
   steps_ = 0;
   at_step_.reset();
-  pending_ = Cut{next_snapshot_++, last, first_item_ + items_.size(), num_meshes, values_.all()};
+  pending_ = Cut{next_snapshot_++, last, next_item_, num_meshes, values_.all()};
   pending_last_.store(last);
   return *pending_;
 }
@@ -107,7 +109,7 @@ void ReplayLog::learn(Item& item) {
 void ReplayLog::commit() {
   base_ = std::move(*pending_);
   drop_pending();
-  for (; first_item_ < base_.end_item; ++first_item_) {
+  while (!items_.empty() && items_.front().number < base_.end_item) {
     bytes_.fetch_sub(bytes_of(items_.front()));
     learn(items_.front());
     items_.pop_front();
@@ -119,6 +121,11 @@ void ReplayLog::commit() {
 void ReplayLog::drop_pending() {
   pending_.reset();
   pending_last_.store(0);
+}
+
+void ReplayLog::give_up_pending() {
+  drop_pending();
+  may_cut_from_ = next_item_ + kItemsBeforeAnother;
 }
 
 std::vector<Message> ReplayLog::definitions(PieceEncoder& encoder) const {

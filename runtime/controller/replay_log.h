@@ -33,26 +33,28 @@ class ReplayLog {
     std::vector<uint64_t> sessions = {};  // of which it has calls
     bool has_effects = false;             // outside, of no session
     bool effects_done = false;            // note_done_effects()
+    uint64_t number = 0;                  // given by add(), ascending
     // What nodes know since then.
     std::vector<OperatorSpec> new_specs = {};
     bool closes_graph = false;
     TemplateId template_id = 0;
     std::shared_ptr<const TemplateBody> body = {};  // of a definition
     std::vector<uint32_t> new_varying = {};         // of a replay
+    bool teaches() const { return closes_graph || body || !new_specs.empty() || !new_varying.empty(); }
   };
   // The item's calls, before they are handed over: fills its sessions and whether it has effects.
   void note_calls(Item& item, const LedgerEntry& entry);
   void note_template(GraphId graph, const Template& added, const SpecTable& specs) {
     values_.define(graph, added, specs);
   }
-  // In the order in which they are sent. Where max_bytes would be passed, all that is kept is given up.
+  // In the order in which they are sent. Where max_bytes would be passed, all is given up but what nodes know by it.
   void add(Item item);
 
   // --- snapshots
   struct Cut {
     SnapshotId snapshot = 0;
     Sequence last = 0;      // the last piece before it
-    uint64_t end_item = 0;  // numbers of items begin at 0
+    uint64_t end_item = 0;  // the number of the first item behind it
     size_t num_meshes = 0;  // that the encoder had defined
     std::vector<LiveValue> values;
   };
@@ -66,15 +68,16 @@ class ReplayLog {
   Sequence pending_last() const { return pending_last_.load(); }
   void commit();  // the pending one becomes the base
   void drop_pending();
+  void give_up_pending();  // the same, and the next one not at once
 
   // --- a recovery
   const Cut& base() const { return base_; }
   // What nodes have to know at the base, in the order in which they are to be told. Graphs' specs as pieces that do
   // nothing.
   std::vector<Message> definitions(PieceEncoder& encoder) const;
-  const std::deque<Item>& items() const { return items_; }  // since the base
+  const std::deque<Item>& items() const { return items_; }  // since the base, when the log is complete
   // False since items were given up, until a snapshot after them is the base: nobody can go on from the base then.
-  bool is_complete() const { return given_up_to_ <= first_item_; }
+  bool is_complete() const { return given_up_to_ <= base_.end_item; }
   // Before work is done again: what all nodes have acknowledged has had its effects.
   void note_done_effects(const Ledger& ledger);
   // Numbers of effects of these items that mustn't be had again (ops/def/effects.h).
@@ -102,13 +105,14 @@ class ReplayLog {
   LiveValues values_;
   std::map<GraphId, KnownGraph> known_;  // at the base
   std::deque<Item> items_;
-  uint64_t first_item_ = 0;
-  uint64_t given_up_to_ = 0;  // items before it have no message
+  uint64_t next_item_ = 0;
+  uint64_t given_up_to_ = 0;  // of the items before it only those that teach something are there, without messages
   Cut base_;
   std::optional<Cut> pending_;
   int64_t steps_ = 0;                 // since the last cut
   bool ends_step_ = false;            // the last piece has an optimizer step
   std::optional<uint64_t> at_step_;   // bytes that lived at a step where a snapshot was wanted, which waits
+  uint64_t may_cut_from_ = 0;         // the number of an item
   bool waits_after_step_ = true;      // until it has proved not to be worth it
   std::set<uint64_t> open_sessions_;  // maybe ended by now
   SnapshotId next_snapshot_ = 1;

@@ -302,7 +302,7 @@ SnapshotOrder PieceDecoder::decode_snapshot(const Message& message) {
   wire::Reader reader(message, kSnapshotKind);
   reader.require(head.definitions() != nullptr, "it has no definitions");
   reader.require(head.action() >= static_cast<uint8_t>(SnapshotAction::kTake) &&
-                     head.action() <= static_cast<uint8_t>(SnapshotAction::kRestore),
+                     head.action() <= static_cast<uint8_t>(SnapshotAction::kDrop),
                  "it is of an unknown kind");
   SnapshotOrder order{
       .epoch = message.epoch, .snapshot = head.snapshot(), .action = static_cast<SnapshotAction>(head.action())};

@@ -45,6 +45,7 @@ enum class SnapshotAction : uint8_t {
   kStore,     // everything before the cut has finished: send copies to buddies, and say when all are there
   kCommit,    // it is the one to go back to: earlier ones aren't needed any more
   kRestore,   // the first thing in an epoch: devices begin with its values
+  kDrop,      // it won't be stored: what is kept of it isn't needed
 };
 struct SnapshotOrder {
   uint32_t epoch = 0;
@@ -77,13 +78,17 @@ struct SnapshotPart {
   uint32_t poison_op_index = 0;
 };
 
-// Everything that this node has to keep is there.
+// Elements from a view's first to its last; -1 when they don't fit or a stride is negative.
+int64_t extent_of(const Shape& local_shape, const Shape& strides);
+
+// Everything that this node has to keep is there, or won't be.
 struct SnapshotStored {
   uint32_t epoch = 0;
   int32_t node = 0;
   SnapshotId snapshot = 0;
-  int64_t own_bytes = 0;   // of its devices' values
-  int64_t copy_bytes = 0;  // kept for others
+  int64_t own_bytes = 0;     // of its devices' values
+  int64_t copy_bytes = 0;    // kept for others
+  std::string problem = {};  // why it won't
 };
 
 Message encode(const SnapshotPart& fields, SharedBytes payload);

@@ -12,23 +12,27 @@ using flatbuffers::FlatBufferBuilder;
 
 constexpr int64_t kMaxLead = 64;
 
-// Bytes from a view's first element to its last; -1 when they don't fit.
+// -1 when they don't fit.
 int64_t extent_bytes(const SnapshotPart& part) {
-  int64_t last = 0;
-  for (int64_t dim = 0; dim < part.local_shape.ndim(); ++dim) {
-    if (part.local_shape[dim] == 0) return 0;
-    int64_t along = 0;
-    if (part.strides[dim] < 0 || __builtin_mul_overflow(part.local_shape[dim] - 1, part.strides[dim], &along) ||
-        __builtin_add_overflow(last, along, &last)) {
-      return -1;
-    }
-  }
+  const int64_t extent = extent_of(part.local_shape, part.strides);
   int64_t bytes = 0;
-  return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, size_of(part.dtype), &bytes) ? -1
-                                                                                                             : bytes;
+  return extent < 0 || __builtin_mul_overflow(extent, size_of(part.dtype), &bytes) ? -1 : bytes;
 }
 
 }  // namespace
+
+int64_t extent_of(const Shape& local_shape, const Shape& strides) {
+  int64_t extent = 1;
+  for (int64_t dim = 0; dim < local_shape.ndim(); ++dim) {
+    if (local_shape[dim] == 0) return 0;
+    int64_t along = 0;
+    if (strides[dim] < 0 || __builtin_mul_overflow(local_shape[dim] - 1, strides[dim], &along) ||
+        __builtin_add_overflow(extent, along, &extent)) {
+      return -1;
+    }
+  }
+  return extent;
+}
 
 Message encode(const SnapshotPart& fields, SharedBytes payload) {
   FlatBufferBuilder builder(512);
@@ -83,7 +87,9 @@ SnapshotPart decode_snapshot_part(const Message& message) {
 
 Message encode(const SnapshotStored& fields) {
   FlatBufferBuilder builder(128);
-  auto root = wire::CreateSnapshotStored(builder, fields.node, fields.snapshot, fields.own_bytes, fields.copy_bytes);
+  const auto problem = fields.problem.empty() ? 0 : builder.CreateString(fields.problem);
+  auto root =
+      wire::CreateSnapshotStored(builder, fields.node, fields.snapshot, fields.own_bytes, fields.copy_bytes, problem);
   Message message = wire::seal(builder, root, MessageKind::kSnapshotStored);
   message.epoch = fields.epoch;
   return message;
@@ -94,7 +100,8 @@ SnapshotStored decode_snapshot_stored(const Message& message) {
   wire::Reader reader(message, MessageKind::kSnapshotStored);
   reader.require(head.node() >= 0, "its node number is negative");
   reader.require(head.own_bytes() >= 0 && head.copy_bytes() >= 0, "its bytes are negative");
-  return {message.epoch, head.node(), head.snapshot(), head.own_bytes(), head.copy_bytes()};
+  return {message.epoch,    head.node(),       head.snapshot(),
+          head.own_bytes(), head.copy_bytes(), head.problem() != nullptr ? head.problem()->str() : ""};
 }
 
 }  // namespace dtorch

@@ -82,7 +82,7 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
   std::optional<MetricsServer> metrics;
   JobResult result;
   try {
-    signals.emplace(*controller, options.stop_after_s);
+    signals.emplace(*controller, options.stop_after_s, options.deadline_s);
     if (options.metrics_port >= 0) {
       metrics.emplace(options.metrics_address, static_cast<uint16_t>(options.metrics_port),
                       [&controller] { return metrics_text(*controller); });

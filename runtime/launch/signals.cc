@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "io/checkpoint.h"
@@ -15,6 +16,8 @@
 namespace dtorch {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
 constexpr int kLooksBeforeFailure = 16;  // 4 s
@@ -28,6 +31,8 @@ std::atomic<bool> status_wanted{false};
 std::atomic<bool> early_stop{false};
 static_assert(std::atomic<MainController*>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<bool>::is_always_lock_free);
+
+double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
 
 void on_early_stop(int) { early_stop.store(true); }
 
@@ -65,8 +70,8 @@ void keep_early_stop_signal() {
   install(SIGUSR1, on_early_stop, nullptr);
 }
 
-JobSignals::JobSignals(MainController& controller, double stop_after_s)
-    : controller_(controller), stop_after_s_(stop_after_s) {
+JobSignals::JobSignals(MainController& controller, double stop_after_s, double save_limit_s)
+    : controller_(controller), stop_after_s_(stop_after_s), save_limit_s_(save_limit_s) {
   stop_target.store(&controller);
   last_signal.store(0);
   num_interrupts.store(0);
@@ -93,13 +98,13 @@ void JobSignals::program_ended() {
 }
 
 void JobSignals::watch() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
+  std::optional<Clock::time_point> asked;
   bool time_is_over = stop_after_s_ <= 0;
   std::unique_lock lock(mutex_);
   for (int looks = 0;;) {
     if (changed_.wait_for(lock, kLookEvery, [&] { return done_; })) return;
-    if (!time_is_over &&
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > stop_after_s_) {
+    if (!time_is_over && seconds_since(start) > stop_after_s_) {
       time_is_over = true;
       log_info("--stop-after: the time is over");
       controller_.request_stop();
@@ -109,8 +114,11 @@ void JobSignals::watch() {
       std::cerr << "status: " + controller_.describe_status() + "\n" << std::flush;
       lock.lock();
     }
-    if (last_signal.load() == 0 || controller_.stop_seen() || program_ended_) continue;
-    if (checkpoint::is_writing()) continue;  // is finished first
+    if (last_signal.load() == 0 || program_ended_) continue;
+    if (!asked) asked = Clock::now();
+    const bool is_saving = checkpoint::is_writing();
+    const bool is_stuck = is_saving && save_limit_s_ > 0 && seconds_since(*asked) > save_limit_s_;
+    if (!is_stuck && (is_saving || controller_.stop_seen())) continue;
     ++looks;
     const std::string text = std::string("stopped by ") + (last_signal.load() == SIGINT ? "SIGINT" : "SIGTERM");
     if (looks == kLooksBeforeFailure) {

@@ -22,11 +22,12 @@ void keep_early_stop_signal();
 // second SIGINT ends the process at once with code 130. A program that hasn't asked Client::stop_requested 4 s after
 // SIGTERM or SIGINT won't end by itself: everything then fails, which its next read throws. When it is still busy with
 // something else another 4 s later, the process ends with code 1 (I10). While a checkpoint is being written this clock
-// stands still. SIGUSR2 prints to stderr what every device is doing, a quarter of a second later at most, and when all
-// nodes have answered. One at a time in a process.
+// stands still, but for `save_limit_s` at most (0: for ever): a save that hasn't ended by then doesn't get on, and the
+// same is done even when the program has asked. SIGUSR2 prints to stderr what every device is doing, a quarter of a
+// second later at most, and when all nodes have answered. One at a time in a process.
 class JobSignals {
  public:
-  explicit JobSignals(MainController& controller, double stop_after_s = 0);
+  explicit JobSignals(MainController& controller, double stop_after_s = 0, double save_limit_s = 0);
   ~JobSignals();
   JobSignals(const JobSignals&) = delete;
   JobSignals& operator=(const JobSignals&) = delete;
@@ -36,7 +37,7 @@ class JobSignals {
  private:
   void watch();
   MainController& controller_;
-  const double stop_after_s_;
+  const double stop_after_s_, save_limit_s_;
   std::array<struct sigaction, kSignals.size()> before_;
   std::mutex mutex_;
   std::condition_variable changed_;

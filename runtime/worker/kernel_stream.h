@@ -145,7 +145,7 @@ class KernelStream {
   std::vector<NativeTensor> expected_results(const Call& call) const;
   // Of a call with effects outside, in an epoch before this one; its results are zeros then.
   bool was_done(const Call& call) const;
-  void set_zeros(const Call& call, std::span<NativeTensor> outputs);
+  void set_zeros_on_device(const Call& call, std::span<NativeTensor> outputs);
   void run_alias(Call& call);
   void share_values(Call& call);
   void run_move(Call& call);

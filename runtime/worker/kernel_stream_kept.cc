@@ -1,7 +1,6 @@
 // KernelStream: its device's values into a snapshot and out of one, and effects that aren't had twice. Values never
 // change (D1), so a handle keeps one: whoever would have taken over its memory finds that it isn't the only owner.
 #include <algorithm>
-#include <cstring>
 
 #include "ops/def/effects.h"
 #include "runtime/worker/kernel_stream_call.h"
@@ -57,21 +56,6 @@ bool KernelStream::was_done(const Call& call) const {
   const bool is_of_session = is_session_operator(def) && call.op->num_scalars != 0;
   return node_->done_effects.contains(is_of_session ? call.scalars()[0].bits
                                                     : effects_of_piece(call.run.piece.sequence));
-}
-
-void KernelStream::set_zeros(const Call& call, std::span<NativeTensor> outputs) {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Shape& local_shape = call.spec->local.output_boxes[i].size;
-    const DType dtype = call.spec->local.spec->outputs[i]->dtype;
-    if (queue_) {
-      outputs[i] = device_stream().allocate(local_shape, dtype, statistics_.memory);
-      device_stream().set_zero(outputs[i]);
-      continue;
-    }
-    outputs[i] = NativeTensor::empty(local_shape, dtype);
-    if (const int64_t bytes = outputs[i].num_bytes(); bytes > 0)
-      std::memset(outputs[i].data(), 0, static_cast<size_t>(bytes));
-  }
 }
 
 }  // namespace dtorch

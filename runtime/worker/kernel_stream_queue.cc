@@ -183,4 +183,12 @@ void KernelStream::take_to_host(KeptPart& part) {
   queue_->synchronize();
 }
 
+void KernelStream::set_zeros_on_device(const Call& call, std::span<NativeTensor> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    outputs[i] = device_stream().allocate(call.spec->local.output_boxes[i].size,
+                                          call.spec->local.spec->outputs[i]->dtype, statistics_.memory);
+    device_stream().set_zero(outputs[i]);
+  }
+}
+
 }  // namespace dtorch

@@ -12,6 +12,7 @@ class NodeBackground final : public Background {
  public:
   // `control` is not owned and isn't used after end().
   NodeBackground(ControlEndpoint& control, int32_t node) : control_(&control), node_(node) {}
+  ~NodeBackground() override { end(); }
   // Before the first kernel.
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   void answer(uint64_t number, const Box& box, std::vector<std::byte> packed) override;

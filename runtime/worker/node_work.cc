@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "mesh/binding.h"
 #include "runtime/graph/compute_streams.h"
 #include "runtime/graph/transfer_buckets.h"
 
@@ -26,20 +27,10 @@ size_t num_slots(const std::vector<OperandId>& operands) {
 
 }  // namespace
 
-std::vector<int64_t> NodeWork::devices_of(NodeContext& node) {
-  std::vector<int64_t> devices;
-  for (int64_t device = 0; device < node.binding.num_devices(); ++device) {
-    if (node.binding.node_of(device) == node.node) devices.push_back(device);
-  }
-  std::sort(devices.begin(), devices.end(),
-            [&](int64_t a, int64_t b) { return node.binding.slot_of(a) < node.binding.slot_of(b); });
-  return devices;
-}
-
 NodeWork::NodeWork(std::shared_ptr<NodeContext> node, DeviceBackend& backend, std::map<int64_t, MemoryCounter*>& memory)
     : node_(std::move(node)),
       backend_(backend),
-      local_devices_(devices_of(*node_)),
+      local_devices_(devices_of(node_->binding, node_->node)),
       decoder_(static_cast<uint16_t>(OperatorRegistry::global().size()), node_->binding.num_devices()) {
   for (int64_t device : local_devices_) {
     MemoryCounter*& counter = memory[device];
@@ -305,7 +296,6 @@ void NodeWork::end(bool drain) {
     for (const std::unique_ptr<KernelStream>& stream : streams_) stream->wake();
   }
   for (const std::unique_ptr<KernelStream>& stream : streams_) stream->stop();
-  node_->background.end();
 }
 
 }  // namespace dtorch

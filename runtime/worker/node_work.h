@@ -35,8 +35,8 @@ class NodeWork {
   // A Graph's dense number on this node, which it gets now if it has none.
   size_t number_of(GraphId id) { return graph_of(id).number; }
 
-  // Ends the streams: after all work, or without it; then nothing is sent any more. Waits for kernels that run.
-  // Idempotent.
+  // Ends the streams: after all work, or without it; then nothing is sent any more. Waits for kernels that run, not
+  // for the background's work. Idempotent.
   void end(bool drain);
 
  private:
@@ -50,7 +50,6 @@ class NodeWork {
     SharedBytes bytes;
     uint32_t uses_left = 0;
   };
-  static std::vector<int64_t> devices_of(NodeContext& node);
   GraphState& graph_of(GraphId id);
   void start(std::unique_ptr<PieceRun> run, GraphState& graph);
   void check_streams(const LogicalGraph& calls) const;  // throws DecodeError

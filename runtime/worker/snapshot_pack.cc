@@ -11,16 +11,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// Elements from the first to the last.
-int64_t extent_of(const Shape& local_shape, const Shape& strides) {
-  int64_t last = 0;
-  for (int64_t dim = 0; dim < local_shape.ndim(); ++dim) {
-    if (local_shape[dim] == 0) return 0;
-    last += (local_shape[dim] - 1) * strides[dim];
-  }
-  return last + 1;
-}
-
 }  // namespace
 
 SharedBytes pack_part(const NativeTensor& value, SnapshotPart& fields) {

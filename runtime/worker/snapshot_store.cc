@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "runtime/worker/native/native_memory.h"
@@ -73,6 +74,18 @@ void SnapshotStore::commit(SnapshotId snapshot) {
   std::map<SnapshotId, Kept> dropped;  // freed outside of the lock
   std::lock_guard lock(mutex_);
   while (!kept_.empty() && kept_.begin()->first < snapshot) dropped.insert(kept_.extract(kept_.begin()));
+}
+
+void SnapshotStore::drop(SnapshotId snapshot) {
+  Kept dropped;  // freed outside of the lock
+  std::lock_guard lock(mutex_);
+  drop_copies_to_send(snapshot);
+  if (const auto at = kept_.find(snapshot); at != kept_.end()) dropped = std::move(kept_.extract(at).mapped());
+}
+
+void SnapshotStore::drop_copies_to_send(SnapshotId snapshot) {
+  std::erase_if(to_send_,
+                [&](const Sending& sending) { return sending.fields.is_copy && sending.fields.snapshot == snapshot; });
 }
 
 void SnapshotStore::begin_epoch(uint32_t epoch) {
@@ -208,7 +221,7 @@ void SnapshotStore::loop() {
     try {
       if (next_sending(lock) || next_store()) continue;
     } catch (const std::exception& error) {
-      // Memory that is short, or a value that isn't there: the snapshot can't be relied on.
+      // A value that isn't there, or memory that is short for one that a device begins with.
       if (!lock.owns_lock()) lock.lock();
       to_send_.clear();
       for (auto& [snapshot, kept] : kept_) kept.order.reset();
@@ -227,9 +240,17 @@ bool SnapshotStore::next_sending(std::unique_lock<std::mutex>& lock) {
     to_send_.erase(to_send_.begin() + static_cast<std::ptrdiff_t>(i));
     const uint32_t epoch = epoch_;
     const std::shared_ptr<SendWindow> window = window_;
+    const std::optional<SnapshotId> copied =
+        sending.fields.is_copy ? std::optional(sending.fields.snapshot) : std::nullopt;
     lock.unlock();
-    send(std::move(sending), epoch, window);
-    lock.lock();
+    try {
+      send(std::move(sending), epoch, window);
+      lock.lock();
+    } catch (const std::bad_alloc&) {
+      lock.lock();
+      if (!copied) throw;  // a device can't go on without it
+      if (epoch == epoch_) give_up(*copied);
+    }
     return true;
   }
   return false;
@@ -256,6 +277,16 @@ void SnapshotStore::send(Sending sending, uint32_t epoch, const std::shared_ptr<
   fields.epoch = epoch;
   const Message message = SendWindow::counted(window, encode(fields, std::move(payload)));
   for (int32_t node : sending.to) control_.send(node, message);
+}
+
+// The job goes on without this snapshot.
+void SnapshotStore::give_up(SnapshotId snapshot) {
+  drop_copies_to_send(snapshot);
+  if (const auto at = kept_.find(snapshot); at != kept_.end()) at->second.order.reset();
+  control_.send(kController, encode(SnapshotStored{.epoch = epoch_,
+                                                   .node = node_,
+                                                   .snapshot = snapshot,
+                                                   .problem = "memory for a copy that another node keeps is short"}));
 }
 
 bool SnapshotStore::next_store() {

@@ -35,10 +35,12 @@ class SnapshotStore {
   // A cut is there: so many devices will add their parts.
   void begin(SnapshotId snapshot, size_t num_devices);
   // Sends the copies that other nodes keep, and says SnapshotStored when they, and those that this node keeps, are
-  // there. Doesn't block.
+  // there, or that memory for them is short. Doesn't block.
   void store(SnapshotOrder order);
   // Earlier ones are dropped.
   void commit(SnapshotId snapshot);
+  // It won't be stored.
+  void drop(SnapshotId snapshot);
   // Nothing of earlier epochs is sent any more.
   void begin_epoch(uint32_t epoch);
   // A value that comes from elsewhere: where it will be settled. device: this node's.
@@ -86,6 +88,8 @@ class SnapshotStore {
   bool next_store();  // under mutex_, as the next two
   void plan_copies(SnapshotId snapshot, Kept& kept);
   void say_stored(SnapshotId snapshot, Kept& kept);
+  void give_up(SnapshotId snapshot);  // under mutex_, as the next
+  void drop_copies_to_send(SnapshotId snapshot);
   void send(Sending sending, uint32_t epoch, const std::shared_ptr<SendWindow>& window);
   void wake_thread();
   void fail(const std::string& what);

@@ -9,7 +9,7 @@ ProfileRow& StreamObserver::Profile::row(GraphId graph, uint32_t spec) {
   return row;
 }
 
-void StreamObserver::start_profile() { profile_.emplace().begin_ns = trace_clock_ns(); }
+void StreamObserver::start_profile() { profile_.emplace(); }
 
 DeviceProfile StreamObserver::profile(int64_t device) const {
   DeviceProfile profile{.device = device};

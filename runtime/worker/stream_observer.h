@@ -36,7 +36,8 @@ class StreamObserver {
 
  private:
   struct Profile {
-    int64_t begin_ns = 0;
+    Profile() : begin_ns(trace_clock_ns()) {}
+    const int64_t begin_ns;
     std::unordered_map<uint64_t, ProfileRow> rows;  // by graph and spec
     ProfileRow& row(GraphId graph, uint32_t spec);
   };

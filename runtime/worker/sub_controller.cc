@@ -3,6 +3,7 @@
 #include "runtime/worker/sub_controller.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <utility>
 
@@ -60,6 +61,7 @@ struct SubController::State {
   SnapshotStore snapshots;
   std::map<int64_t, MemoryCounter*> memory_of_device;  // over all epochs
   std::unique_ptr<NodeWork> work;                      // of the epoch; null before the first
+  std::shared_future<void> former_background;          // there when that of all earlier epochs has ended
   std::vector<Envelope> early;                         // of an epoch that hasn't begun here
   std::vector<Inspect> early_questions;                // that came before the Config, which travels down the tree
   // A message couldn't be understood: what follows can't either. Only a Shutdown is still answered.
@@ -192,12 +194,18 @@ void SubController::State::take_config(const Message& message) {
   }
   bool was_traced = false;
   if (work != nullptr) {
-    // What the old epoch has begun ends without a word: its kernels, its transfers, its background.
-    end_work(false);
+    // What the old epoch has begun ends without a word: its kernels, its transfers; and, while messages go on, what it
+    // has in the background, which may wait for a disk.
+    work->end(false);
     node->comm.begin_epoch(config.epoch);
     work.reset();
     was_traced = node->trace.load(std::memory_order_relaxed) != nullptr;
+    former_background = std::async(std::launch::async, [old = node, before = former_background] {
+                          if (before.valid()) before.wait();
+                          old->background.end();
+                        }).share();
     node = std::make_shared<NodeContext>(node->node, node->control, node->comm);
+    node->background.begin_after(former_background);
   }
   configure(config, std::move(tree));
   if (was_traced) node->start_trace();
@@ -242,6 +250,8 @@ void SubController::State::take_snapshot(const Message& message) {
       return snapshots.commit(order.snapshot);
     case SnapshotAction::kRestore:
       return restore(order);
+    case SnapshotAction::kDrop:
+      return snapshots.drop(order.snapshot);
   }
 }
 
@@ -264,8 +274,12 @@ void SubController::State::restore(const SnapshotOrder& order) {
 }
 
 void SubController::State::end_work(bool drain) {
-  if (work) return work->end(drain);
-  if (!drain) node->aborting.store(true);
+  if (work)
+    work->end(drain);
+  else if (!drain)
+    node->aborting.store(true);
+  node->background.end();
+  if (former_background.valid()) former_background.wait();
 }
 
 void SubController::State::end(const Shutdown& shutdown) {

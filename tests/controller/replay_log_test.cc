@@ -42,9 +42,8 @@ TEST(ReplayLog, GivesUpWhatIsTooMuchUntilTheNextSnapshot) {
   log.add(item_of(2, kMaxBytes / 2));
   EXPECT_FALSE(log.is_complete());
   EXPECT_TRUE(log.is_cut_due());
-  EXPECT_LT(log.num_bytes(), kMaxBytes / 8);
-  EXPECT_EQ(log.items().front().message.head, nullptr);
-  EXPECT_TRUE(log.items().front().feeds.empty());
+  EXPECT_EQ(log.num_bytes(), 0);
+  EXPECT_TRUE(log.items().empty());
   // What comes after is kept, but is no use without what came before.
   log.add(item_of(3, 1000));
   EXPECT_FALSE(log.is_complete());
@@ -61,8 +60,27 @@ TEST(ReplayLog, ASnapshotThatWasCutBeforeDoesNotMakeItWhole) {
   log.add(item_of(2, kMaxBytes));
   log.commit();  // stored meanwhile
   EXPECT_FALSE(log.is_complete());
-  EXPECT_EQ(log.items().size(), 1u);
+  EXPECT_TRUE(log.items().empty());
   EXPECT_TRUE(log.is_cut_due());
+}
+
+TEST(ReplayLog, WhatNodesHaveLearnedOutlivesWhatWasGivenUp) {
+  ReplayLog log(1000, kMaxBytes);
+  ReplayLog::Item teaching = item_of(2, 1000);
+  teaching.new_specs.emplace_back();
+  log.add(item_of(1));
+  log.add(std::move(teaching));
+  log.add(item_of(3, kMaxBytes));
+  ASSERT_EQ(log.items().size(), 1u);
+  EXPECT_EQ(log.items().front().sequence, 2u);
+  EXPECT_EQ(log.items().front().message.head, nullptr);
+  EXPECT_EQ(log.num_bytes(), static_cast<int64_t>(sizeof(ReplayLog::Item)));
+  log.add(item_of(4, kMaxBytes));  // once more, with one that is kept before it
+  EXPECT_EQ(log.items().size(), 1u);
+  take_snapshot(log, 4);
+  EXPECT_EQ(log.num_bytes(), 0);
+  PieceEncoder encoder;
+  EXPECT_EQ(log.definitions(encoder).size(), 1u);
 }
 
 TEST(ReplayLog, ItsBytesAreBoundedHoweverMuchIsSent) {

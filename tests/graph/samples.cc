@@ -99,6 +99,7 @@ std::vector<Message> sample_messages() {
       encode(SnapshotPart{.epoch = 2, .snapshot = 9, .owner = 3, .is_poisoned = true, .poison = "[matmul] failed"},
              nullptr),
       encode(SnapshotStored{2, 1, 9, 1000, 500}),
+      encode(SnapshotStored{.epoch = 2, .node = 1, .snapshot = 9, .problem = "memory is short"}),
   };
 }
 

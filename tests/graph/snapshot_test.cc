@@ -27,9 +27,11 @@ TEST(Snapshot, OrdersThatSayNotWhereValuesAreKeptAreRefused) {
     order.action = action;
     EXPECT_THROW(PieceDecoder(kNumOps, kNumDevices).decode_snapshot(PieceEncoder().encode(order)), DecodeError);
   }
-  order.action = SnapshotAction::kCommit;
   order.values.clear();
-  EXPECT_NO_THROW(PieceDecoder(kNumOps, kNumDevices).decode_snapshot(PieceEncoder().encode(order)));
+  for (SnapshotAction action : {SnapshotAction::kCommit, SnapshotAction::kDrop}) {
+    order.action = action;
+    EXPECT_NO_THROW(PieceDecoder(kNumOps, kNumDevices).decode_snapshot(PieceEncoder().encode(order)));
+  }
 }
 
 TEST(Snapshot, ToRestoreDefinesWhatANewReaderDoesNotKnow) {
@@ -49,6 +51,18 @@ TEST(Snapshot, ToRestoreDefinesWhatANewReaderDoesNotKnow) {
   later.new_specs.resize(1);
   later.graph_part = {};
   EXPECT_EQ(difference(later, decoder.decode(before.encode(later))), "");
+}
+
+TEST(Snapshot, WhatNodesSayOfCopiesKeepsEveryField) {
+  for (const std::string& problem : {std::string(), std::string("memory is short")}) {
+    const SnapshotStored received = decode_snapshot_stored(encode(SnapshotStored{2, 1, 9, 1000, 500, problem}));
+    EXPECT_EQ(received.epoch, 2u);
+    EXPECT_EQ(received.node, 1);
+    EXPECT_EQ(received.snapshot, 9u);
+    EXPECT_EQ(received.own_bytes, 1000);
+    EXPECT_EQ(received.copy_bytes, 500);
+    EXPECT_EQ(received.problem, problem);
+  }
 }
 
 TEST(Snapshot, PartsKeepEveryField) {

@@ -179,6 +179,45 @@ TEST_F(RecoveryFault, CopiesThatWereMadeWhileTheLogWasSentCount) {
   EXPECT_EQ(values_of(true), values_of(false));
 }
 
+TEST_F(RecoveryFault, MemoryThatIsShortForCopiesCostsASnapshotAndNotTheJob) {
+  const auto values_of = [](bool disturbed) {
+    RuntimeOptions options = options_for();
+    options.snapshot_every = 2;
+    RecoveryJob job(3, options);
+    if (disturbed) job.have_no_memory_for_copies(1);
+    std::vector<float> values;
+    job.run([&](Client&) {
+      Tensor x = full({4}, 2.0, rows());
+      step_until_snapshot(job, x);
+      turns(x, 4, values);
+      if (disturbed) job.kill(1);
+      turns(x, 2, values);
+    });
+    EXPECT_EQ(job.failure(), "");
+    EXPECT_EQ(job.num_copies_without_memory(), disturbed ? 1 : 0);
+    EXPECT_EQ(job.stats().recoveries, disturbed ? 1 : 0);
+    return values;
+  };
+  EXPECT_EQ(values_of(true), values_of(false));
+}
+
+TEST_F(RecoveryFault, MemoryThatIsShortForTheCopiesOfARecoveryLeavesTheOldOnes) {
+  RuntimeOptions options = options_for();
+  options.snapshot_every = 2;
+  RecoveryJob job(3, options);
+  std::vector<float> values;
+  job.run([&](Client&) {
+    Tensor x = full({4}, 2.0, rows());
+    step_until_snapshot(job, x);
+    job.have_no_memory_for_copies(1);
+    job.kill(1);
+    turns(x, 6, values);
+  });
+  EXPECT_EQ(job.failure(), "");
+  EXPECT_EQ(job.num_copies_without_memory(), 1);
+  EXPECT_EQ(values, (std::vector<float>{2, 2, 2, 2, 2, 2}));
+}
+
 TEST_F(RecoveryFault, AProgramMayFillItsMemoryAgain) {
   const auto values_of = [&](bool disturbed) {
     std::vector<float> values;

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include "io/operators.h"
 #include "ops/operator_list.h"
+#include "runtime/graph/snapshot.h"
 
 namespace dtorch::test {
 
@@ -37,6 +39,11 @@ void RecoveryJob::Counting::send(int32_t to, Message message) {
 
 void RecoveryJob::Noting::send(int32_t to, Message message) {
   const bool is_of_second = message.kind == MessageKind::kSnapshotStored && message.epoch == 2;
+  const bool is_copy = message.kind == MessageKind::kSnapshotPart && decode_snapshot_part(message).is_copy;
+  if (is_copy && job_.without_memory_.fetch_sub(1) > 0) {
+    job_.num_without_memory_.fetch_add(1);
+    throw std::bad_alloc();
+  }
   below_.send(to, std::move(message));
   if (is_of_second) job_.num_stored_.fetch_add(1);
 }

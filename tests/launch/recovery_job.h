@@ -46,6 +46,9 @@ class RecoveryJob {
   // In the second epoch, rank 0 sends its n-th message with work only when all nodes that live have said that they have
   // every copy. Before run().
   void hold_second_epoch_for_copies(int64_t at_message) { held_message_ = at_message; }
+  // The next so many copies that are to be sent find no memory.
+  void have_no_memory_for_copies(int64_t count) { without_memory_.store(count); }
+  int64_t num_copies_without_memory() const { return num_without_memory_.load(); }
 
  private:
   // The controller's end, which counts and kills.
@@ -72,7 +75,7 @@ class RecoveryJob {
     std::thread thread;
     std::atomic<bool> killed{false};
   };
-  // A node's end, which notes what it says of copies.
+  // A node's end, which notes what it says of copies, and may have no memory for them.
   class Noting final : public ControlEndpoint {
    public:
     Noting(RecoveryJob& job, ControlEndpoint& below) : job_(job), below_(below) {}
@@ -92,6 +95,7 @@ class RecoveryJob {
   const std::vector<Fault> faults_;
   int64_t held_message_ = 0;
   std::atomic<int64_t> num_stored_{0};  // in the second epoch
+  std::atomic<int64_t> without_memory_{0}, num_without_memory_{0};
   std::unique_ptr<Counting> control_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::shared_ptr<MainController> controller_;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "dtorch/dtorch.h"
+#include "dtorch/io.h"
+#include "dtorch/nn.h"
 
 namespace dtorch {
 namespace {
@@ -173,6 +175,25 @@ TEST(Run, ProgramThatDoesntAskIsStoppedAtItsNextRead) {
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_EQ(ended.errors, "error: stopped by SIGTERM\n");
   EXPECT_LT(ended.seconds, 10);
+}
+
+TEST(RunDeathTest, ACheckpointThatDoesNotGetOnIsNotWaitedForAfterASignal) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto program = [](Client& client) {
+    testing::internal::GetCapturedStderr();
+    struct Model : nn::Module {
+      Model() { register_parameter("w", full({4}, 1.0)); }
+    };
+    const auto blocked = []() -> std::string {
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return "";
+    };
+    checkpoint::save_async(testing::TempDir() + "/stuck", {.model = Model(), .step = 1, .late_config = blocked});
+    ::raise(SIGTERM);
+    EXPECT_TRUE(client.stop_requested());  // as it should; and then it waits
+    checkpoint::wait();
+  };
+  EXPECT_EXIT(run_here({"--deadline", "1"}, program), testing::ExitedWithCode(1), "error: stopped by SIGTERM");
 }
 
 TEST(RunDeathTest, ProgramThatIsBusyWithSomethingElseIsEndedByForce) {

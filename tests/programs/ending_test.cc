@@ -56,6 +56,23 @@ TEST_F(Ending, StopSignalsSaveAtTheNextStepAndResumeGoesOnWithTheSameLosses) {
   }
 }
 
+TEST_F(Ending, AStopThatComesInTheFinalValidationEndsIt) {
+  std::vector<std::string> command = train({"--steps", "3", "--checkpoint-dir", folder_ + "/run"});
+  *(std::ranges::find(command, "--validation-share") + 1) = "0.9";  // some hundred batches
+  bool sent = false;
+  ProgramOptions options{.np = 3};
+  options.watch = [&](const std::string& output, pid_t started) {
+    if (sent || !has_step(output, 3)) return;
+    sent = true;
+    ASSERT_EQ(::kill(started, SIGUSR1), 0);
+  };
+  const ProgramResult ended = run_program(command, options);
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(ended.exit_code, 0) << "all steps are done and saved: " << ended.errors;
+  EXPECT_NE(ended.output.find("step 3: validation left out: asked to stop"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("step 3: saved "), std::string::npos) << ended.output;
+}
+
 TEST_F(Ending, AKilledRankEndsTheJobWithinTenSecondsWithTheCause) {
   for (const size_t victim : {size_t{0}, size_t{1}, size_t{2}}) {
     std::vector<pid_t> ranks;

@@ -13,13 +13,13 @@
 namespace dtorch::testing_worker {
 namespace {
 
-std::atomic<bool> was_told{false};
+std::atomic<bool> was_told{false}, began_after_an_end{false};
 std::atomic<Background*> nodes_background{nullptr};
 
 // Passes the gate, then answers with two numbers; afterwards waits to be told that the job ends.
 class Answers final : public BackgroundWork {
  public:
-  explicit Answers(Background& background) : background_(background) {}
+  explicit Answers(Background& background) : background_(background) { began_after_an_end = was_told.load(); }
   ~Answers() override {
     if (thread_.joinable()) thread_.join();
   }
@@ -57,7 +57,7 @@ class InBackground : public testing::Test {
   InBackground() {
     start_op();
     gate().close();
-    was_told = false;
+    was_told = began_after_an_end = false;
   }
   ~InBackground() override { gate().open(); }
   const DeviceMesh mesh_ = init_device_mesh("cpu", {1});
@@ -98,6 +98,30 @@ TEST_F(InBackground, AtAnErrorsEndItIsToldAndAnswersNothing) {
   opens.join();
   EXPECT_TRUE(was_told);
   EXPECT_EQ(cluster.num_boxes(5), 0u);
+}
+
+TEST_F(InBackground, WhatEndsSlowlyHoldsUpNoMessageOfTheNextEpochButItsLike) {
+  ops();
+  Cluster cluster({0, 1}, 1);  // node 0 passes on what node 1 gets
+  PieceWriter writer;
+  writer.call(ops().iota, {}, {{0, x_}}).call(start_op(), {{0, x_}}, {}, {5}).urgent();
+  cluster.wait_for(cluster.send(writer));
+  gate().wait_for_visitor();
+  cluster.begin_epoch(2);
+  PieceWriter anew;
+  const TensorMeta* both = meta(init_device_mesh("cpu", {2}), {4}, {Shard(0)});
+  anew.call(ops().iota, {}, {{0, both}}).call(ops().read, {{0, both}}, {}, {6, -1}).urgent();
+  cluster.wait_for(cluster.send(anew));
+  EXPECT_EQ(cluster.read(6, {4}), (std::map<int64_t, int64_t>{{0, 0}, {1, 1}, {2, 2}, {3, 3}}));
+  EXPECT_FALSE(was_told);
+  anew.call(ops().iota, {}, {{1, x_}}).call(start_op(), {{1, x_}}, {}, {7}).urgent();
+  const Sequence started = cluster.send(anew);
+  gate().open();
+  cluster.wait_for(started);
+  EXPECT_TRUE(began_after_an_end);
+  while (cluster.num_boxes(7) == 0) cluster.wait_for(cluster.send(anew.urgent()));
+  EXPECT_EQ(cluster.num_boxes(5), 0u) << "nobody waits for it any more";
+  EXPECT_EQ(cluster.end(0), (std::vector<int>{0, 0}));
 }
 
 TEST_F(InBackground, IsStartedByKernelsOnly) { EXPECT_THROW(this_nodes_background(), InternalError); }

@@ -99,14 +99,13 @@ Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out, int32_t c
     : fabric_(*std::max_element(node_of_device.begin(), node_of_device.end()) + 1),
       tree_(fabric_.num_nodes(), fan_out) {
   ops();
-  Config config;
-  config.node_of_device = node_of_device;
-  config.num_nodes = fabric_.num_nodes();
-  config.fan_out = fan_out;
-  config.compute_streams = compute_streams;
-  std::vector<int32_t> used(static_cast<size_t>(config.num_nodes));
-  for (int32_t node : node_of_device) config.slot_of_device.push_back(used[static_cast<size_t>(node)]++);
-  for (int32_t number = 0; number < config.num_nodes; ++number) {
+  config_.node_of_device = node_of_device;
+  config_.num_nodes = fabric_.num_nodes();
+  config_.fan_out = fan_out;
+  config_.compute_streams = compute_streams;
+  std::vector<int32_t> used(static_cast<size_t>(config_.num_nodes));
+  for (int32_t node : node_of_device) config_.slot_of_device.push_back(used[static_cast<size_t>(node)]++);
+  for (int32_t number = 0; number < config_.num_nodes; ++number) {
     auto node = std::make_unique<Node>();
     node->comm = std::make_unique<CommThread>(fabric_.make_transport(number), std::vector<ProgressSource*>{},
                                               [](std::exception_ptr) { ADD_FAILURE() << "the comm thread failed"; });
@@ -114,10 +113,17 @@ Cluster::Cluster(std::vector<int32_t> node_of_device, int32_t fan_out, int32_t c
     node->thread = std::thread([raw = node.get()] { raw->code = raw->worker->run(); });
     nodes_.push_back(std::move(node));
   }
-  send_to_all(encode(config));
+  send_to_all(encode(config_));
 }
 
-void Cluster::send_to_all(const Message& message) {
+void Cluster::begin_epoch(uint32_t epoch) {
+  config_.epoch = epoch;
+  encoder_ = {};
+  send_to_all(encode(config_));
+}
+
+void Cluster::send_to_all(Message message) {
+  message.epoch = config_.epoch;
   for (int32_t node : tree_.children(kController)) controller().send(node, message);
 }
 

@@ -115,6 +115,8 @@ class Cluster {
   // Devices in slots in order of their number. Sends Config. Messages for all go down a tree of this width.
   explicit Cluster(std::vector<int32_t> node_of_device, int32_t fan_out = 8, int32_t compute_streams = 1);
   ~Cluster();  // ends with code 1 when it still runs
+  // Nodes end what they have begun and begin anew, without any value.
+  void begin_epoch(uint32_t epoch);
   ControlEndpoint& controller() { return fabric_.control(kController); }
   // To every node, or to one. Returns the piece's sequence number.
   Sequence send(PieceWriter& writer);
@@ -148,9 +150,10 @@ class Cluster {
     int code = -1;
   };
   void handle_one();
-  void send_to_all(const Message& message);
+  void send_to_all(Message message);
   InProcessFabric fabric_;
   const FanOut tree_;
+  Config config_;
   PieceEncoder encoder_;
   std::vector<std::unique_ptr<Node>> nodes_;
   Sequence next_ = 1;
