@@ -233,10 +233,10 @@ void KernelStream::run_kernel(Call& call) {
           check_prepared() && !queue_ ? expected_results(call) : std::vector<NativeTensor>();
       KernelContext context(call.spec->local, {inputs_.data(), ids.size()}, outputs, call.scalars(), ids, feed);
       if (call.spec->has_effect && was_done(call)) {
-          queue_ ? set_zeros_on_device(call, outputs) : set_zeros(context);
-        } else if (queue_) {
-          feed != nullptr ? launch_feed(call, outputs, feed) : launch_kernel(call, outputs);
-          ++kernels_run_;
+        queue_ ? set_zeros_on_device(call, outputs) : set_zeros(context);
+      } else if (queue_) {
+        feed != nullptr ? launch_feed(call, outputs, feed) : launch_kernel(call, outputs);
+        ++kernels_run_;
       } else {
         call.spec->kernel(context);
         ++kernels_run_;
