@@ -1,6 +1,7 @@
 #include "apps/common/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <sstream>
 
@@ -12,6 +13,18 @@ namespace dtorch::app {
 
 namespace po = boost::program_options;
 
+namespace {
+
+// What Boost says, but where the text that it has read has a percent sign. Boost puts an argument where its message has
+// %value%, and again where the argument has that, for ever.
+std::string text_of(const po::error& error, const std::string& input) {
+  const auto* of_option = dynamic_cast<const po::error_with_option_name*>(&error);
+  if (of_option == nullptr || input.find('%') == std::string::npos) return error.what();
+  return "the argument for option '" + of_option->get_option_name() + "' is invalid";
+}
+
+}  // namespace
+
 CommandLine::CommandLine(std::string usage, std::string about)
     : usage_(std::move(usage)), about_(std::move(about)), options_("Options of this command", 120) {
   options_.add_options()("config", po::value<std::string>()->value_name("FILE"),
@@ -20,7 +33,7 @@ CommandLine::CommandLine(std::string usage, std::string about)
 }
 
 template <typename Parse>
-void CommandLine::store(const std::string& place, const Parse& parse) {
+void CommandLine::store(const std::string& place, const std::string& input, const Parse& parse) {
   const std::string before = place.empty() ? "" : place + ": ";
   try {
     po::store(parse(), values_);
@@ -36,20 +49,21 @@ void CommandLine::store(const std::string& place, const Parse& parse) {
   } catch (const po::too_many_positional_options_error&) {
     throw UserError("an argument without an option name; usage: " + usage_);
   } catch (const po::error& error) {
-    throw UserError(before + error.what() + " (--help lists all)");
+    throw UserError(before + text_of(error, input) + " (--help lists all)");
   }
 }
 
 void CommandLine::parse(int argc, char** argv) {
   using Style = po::command_line_style::style_t;
   const int style = po::command_line_style::default_style & ~Style::allow_guessing & ~Style::allow_short;
-  store("",
+  const std::string input = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  store("", input,
         [&] { return po::command_line_parser(argc, argv).options(options_).style(style).positional(words_).run(); });
   if (values_.count("config")) {
     for (const ConfigLine& line : read_config(values_["config"].as<std::string>())) {
       if (is_runtime_option(line.name)) continue;  // taken before the job began
       std::istringstream text(line.text);
-      store(line.place, [&] { return po::parse_config_file(text, options_); });
+      store(line.place, line.text, [&] { return po::parse_config_file(text, options_); });
     }
   }
   try {

@@ -22,9 +22,9 @@ class CommandLine {
   std::string help() const;
 
  private:
-  // What `parse` returns; its errors, told as ours, begin with the place.
+  // What `parse` returns of `input`; its errors, told as ours, begin with the place.
   template <typename Parse>
-  void store(const std::string& place, const Parse& parse);
+  void store(const std::string& place, const std::string& input, const Parse& parse);
   std::string usage_, about_;
   boost::program_options::options_description options_;
   boost::program_options::positional_options_description words_;

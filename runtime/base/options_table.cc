@@ -305,7 +305,7 @@ RuntimeOptions parse_runtime_options(int& argc, char** argv) {
     }
   } catch (const po::error_with_option_name& error) {
     const OptionRow* row = find_row(std::string_view(error.get_option_name()).substr(2));
-    if (row == nullptr) throw UserError(error.what());
+    if (row == nullptr) throw UserError("the argument for option '" + error.get_option_name() + "' is invalid");
     throw UserError(std::string("--") + row->name + " has no value; it must be " + row->allowed);
   } catch (const po::error& error) {
     throw UserError(error.what());

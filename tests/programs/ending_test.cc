@@ -116,6 +116,8 @@ TEST_F(Ending, WrongInputIsOneSentenceAndExitCodeOne) {
       {{"dtorch_app", "train", "--data", folder_ + "/text.txt"}, "text.txt"},
       {train({"--stepz", "3"}), "did you mean --steps?"},
       {train({"--steps", "many"}), "steps"},
+      {train({"--steps", "%value%"}),
+       "the argument for option '--steps' is invalid"},  // a name in the messages of Boost
       {with_layout({"--dp", "3", "--tp", "2"}), "legal are 1, 2, 4"},
       {with_layout({"--pp", two_to_32, "--cp-ring", two_to_32}), "legal are 1, 2, 4"},
       {with_layout({"--dp", two_to_32, "--tp", two_to_32}), "legal are 1, 2, 4"},
