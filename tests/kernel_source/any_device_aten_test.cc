@@ -12,6 +12,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "checker/sample_values.h"
@@ -24,7 +25,7 @@ namespace dtorch::test {
 namespace {
 
 constexpr size_t kMaxOperators = 512;
-constexpr int kMaxLooks = 8;  // calls of an operator that are looked at
+constexpr int kMaxLooks = 4;  // calls of an operator that are looked at
 
 struct Looks {
   int passed = 0, failed = 0;
@@ -101,7 +102,8 @@ void run_samples(const OperatorDef& def) {
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < sample.inputs.size(); ++i)
       inputs.push_back(from_host(checker::sample_value(sample.inputs[i], i)));
-    for (Tensor& input : inputs) input.requires_grad_(is_floating(input.dtype()));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      inputs[i].requires_grad_(sample.inputs[i].differentiable && is_floating(inputs[i].dtype()));
     const std::vector<Tensor> results = sample.call(inputs);
     Tensor loss;
     for (const Tensor& result : results) {
@@ -136,8 +138,10 @@ TEST(AnyDevice, TheListIsWhatRunsWithoutMemory) {
     if (looks[i].passed > 0 && looks[i].failed == 0) found.insert(name);
     if (kernel_source::runs_on_any_device(name)) listed.insert(name);
   }
-  EXPECT_GT(found.size(), 50u);
-  EXPECT_EQ(listed, found);
+  EXPECT_GT(found.size(), 30u);
+  for (const std::string& name : found)
+    EXPECT_TRUE(listed.count(name)) << name << " runs on any device and isn't listed";
+  for (const std::string& name : listed) EXPECT_TRUE(found.count(name)) << name << " is listed and doesn't";
 }
 
 }  // namespace
