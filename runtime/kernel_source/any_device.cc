@@ -6,9 +6,37 @@ namespace dtorch::kernel_source {
 namespace {
 
 // Ascending.
-constexpr std::string_view kOperators[] = {
-    "transpose",
-};
+constexpr std::string_view kOperators[] = {"addbmm",
+                                           "chunk",
+                                           "contiguous",
+                                           "count_valid",
+                                           "diag_embed",
+                                           "diagonal",
+                                           "einsum",
+                                           "expand",
+                                           "isin",
+                                           "isnan",
+                                           "linear",
+                                           "log_softmax",
+                                           "log_softmax_grad",
+                                           "pad",
+                                           "permute",
+                                           "repeat",
+                                           "repeat_interleave",
+                                           "reshape",
+                                           "rms_norm",
+                                           "scatter_one",
+                                           "slice",
+                                           "slice_gradient",
+                                           "slice_scatter",
+                                           "softmax",
+                                           "softmax_grad",
+                                           "split",
+                                           "squeeze",
+                                           "to",
+                                           "unbind",
+                                           "unfold_dim",
+                                           "unsqueeze"};
 
 }  // namespace
 

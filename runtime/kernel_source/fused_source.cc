@@ -215,13 +215,13 @@ class Writer {
   }
 
   int32_t width() const {
-    constexpr int64_t kLoadBytes = 16;
+    constexpr int64_t kLoadBytes = 16, kMostElements = 8;  // each is code of its own
     int64_t largest = 1;
     for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
       if (!program_.inputs[i].is_single) largest = std::max(largest, size_of(program_.inputs[i].dtype));
     }
     for (uint32_t output : program_.outputs) largest = std::max(largest, size_of(program_.dtype_of(output)));
-    return static_cast<int32_t>(kLoadBytes / largest);
+    return static_cast<int32_t>(std::min(kLoadBytes / largest, kMostElements));
   }
 
   template <class F>

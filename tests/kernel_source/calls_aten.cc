@@ -53,11 +53,12 @@ void add_binary(Collector& all, const char* op, DType dtype) {
 // A narrow float and a number: LibTorch's loops on the CPU round some numbers to the tensor's dtype and others not, its
 // GPU kernels and ours none. This one needs no rounding.
 Scalar number_for(DType dtype) { return Scalar::of(dtype == kFloat16 || dtype == kBFloat16 ? 1.25 : 1.3); }
-void add_with_number(Collector& all, const char* op, DType dtype) {
+void add_with_number(Collector& all, const char* op, DType dtype, bool is_comparison = false) {
   all.add(op, encode_attributes(BinaryAttrs{math::kFloating, false}), {{dtype}}, {number_for(dtype)});
   if (!is_typical(dtype)) return;
-  all.add(op, encode_attributes(BinaryAttrs{math::kFloating, true}), {{dtype}}, {number_for(dtype)});
   all.add(op, encode_attributes(BinaryAttrs{math::kInteger, false}), {{dtype}}, {Scalar::of_int(3)});
+  if (is_comparison) return;  // the tensor is always first
+  all.add(op, encode_attributes(BinaryAttrs{math::kFloating, true}), {{dtype}}, {number_for(dtype)});
   all.add(op, encode_attributes(BinaryAttrs{math::kInteger, true}), {{dtype}}, {Scalar::of_int(3)});
 }
 void add_where(Collector& all, DType dtype) {
@@ -125,7 +126,8 @@ std::deque<ElementwiseCall> all_elementwise_calls(int64_t num_elements) {
         all.add(def.name, none, {{dtype}});
       } else {
         add_binary(all, def.name, dtype);
-        if (name == "add" || name == "sub" || name == "eq" || name == "lt") add_with_number(all, def.name, dtype);
+        if (name == "add" || name == "sub") add_with_number(all, def.name, dtype);
+        if (name == "eq" || name == "lt") add_with_number(all, def.name, dtype, true);
       }
     }
   }
