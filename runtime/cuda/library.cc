@@ -19,7 +19,7 @@ class CudaLibrary final : public AcceleratorLibrary {
   CudaLibrary() {
     int count = 0;
     DTORCH_CUDA(cudaGetDeviceCount(&count));
-    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // its allocators, too
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);     // its allocators, too
     const std::vector<GpuDevice> gpus = list_visible_gpus().gpus;  // none: links aren't known
     for (int device = 0; device < count; ++device) accelerators_.emplace_back(device, gpus);
   }
