@@ -159,7 +159,7 @@ class Accelerator {
   virtual NativeTensor allocate_host(const Shape& local_shape, DType dtype) = 0;
 };
 
-// A kind of accelerator: what libdtorch_cuda.so gives, through extern "C" dtorch_accelerator_library().
+// A kind of accelerator: what libdtorch_cuda.so gives, through extern "C" dtorch_cuda_entry().
 class AcceleratorLibrary {
  public:
   virtual ~AcceleratorLibrary() = default;
