@@ -156,7 +156,7 @@ TEST_F(FakeCommunicator, OtherOrdersStandStillAndTheReportSaysWhoWaitsForWhat) {
     if (rank != 2) gather();
   }
   wait_for_all();
-  ASSERT_EQ(failures().size(), static_cast<size_t>(kRanks));
+  ASSERT_EQ(failures().size(), static_cast<size_t>(2 * kRanks));  // of both collectives
   EXPECT_EQ(failures()[0],
             "a collective stands still: rank 0 waits in all_reduce of 3 float32 #0; rank 1 waits in all_reduce of 3 "
             "float32 #0; rank 2 waits in all_gather of 1 float32 #0");

@@ -74,10 +74,11 @@ TEST(Metrics, OfAJobAreItsCountersAndTheMemoryOfEveryDevice) {
     EXPECT_EQ(samples.at("dtorch_reads_total"), 1);
     EXPECT_EQ(samples.at("dtorch_kernels_total"), 4);
     EXPECT_GT(samples.at("dtorch_data_bytes_total"), 0);
+    // The whole is one storage on each of two nodes, on the account of the first device there.
     for (size_t device = 0; device < 4; ++device) {
       const std::string label = "{device=\"" + std::to_string(device) + "\"}";
       EXPECT_EQ(samples.at("dtorch_device_memory_bytes" + label), stats.bytes_in_use_per_device[device]);
-      EXPECT_GT(samples.at("dtorch_device_memory_peak_bytes" + label), 1 << 20);
+      EXPECT_GE(samples.at("dtorch_device_memory_peak_bytes" + label), device % 2 == 0 ? 1 << 20 : 1 << 18);
     }
   });
 }

@@ -86,8 +86,9 @@ class FakeCommunicator final : public Communicator {
 
   void enqueue_group(Stream& stream, std::vector<Message> messages) {
     const auto shared = std::make_shared<std::vector<Message>>(std::move(messages));
-    push(stream,
-         [meeting = meeting_, rank = rank_, number = next_++, shared] { return meeting->meet(rank, number, *shared); });
+    push(stream, [meeting = meeting_, rank = rank_, number = num_groups_++, shared] {
+      return meeting->meet(rank, number, *shared);
+    });
   }
 
  private:
@@ -96,12 +97,13 @@ class FakeCommunicator final : public Communicator {
   }
   void enqueue(DeviceStream& stream, Part part) {
     const auto shared = std::make_shared<const Part>(std::move(part));
-    push(static_cast<Stream&>(stream),
-         [meeting = meeting_, rank = rank_, number = next_++, shared] { return meeting->meet(rank, number, *shared); });
+    push(static_cast<Stream&>(stream), [meeting = meeting_, rank = rank_, number = num_collectives_++, shared] {
+      return meeting->meet(rank, number, *shared);
+    });
   }
   void push(Stream& stream, std::function<bool()> is_over) {
     const int32_t swap_every = planted().swap_every;
-    if (swap_every != 0 && rank_ == 0 && !held_ && next_ % static_cast<uint64_t>(swap_every) == 0) {
+    if (swap_every != 0 && rank_ == 0 && !held_ && ++num_given_ % static_cast<uint64_t>(swap_every) == 0) {
       held_ = std::move(is_over);
       return;
     }
@@ -111,7 +113,7 @@ class FakeCommunicator final : public Communicator {
   void push_now(Stream& stream, std::function<bool()> is_over) {
     stream.push(
         [meeting = meeting_, rank = rank_] {
-          if (const std::optional<std::string> what = meeting->untold_failure(rank)) throw RuntimeFault(*what);
+          if (const std::optional<std::string> what = meeting->take_failure(rank)) throw RuntimeFault(*what);
         },
         [is_over = std::move(is_over), was_over = false]() mutable {
           was_over = was_over || is_over();  // it is asked again until its turn comes
@@ -121,7 +123,9 @@ class FakeCommunicator final : public Communicator {
 
   const std::shared_ptr<Meeting> meeting_;
   const int32_t rank_;
-  uint64_t next_ = 0;
+  // Messages are matched by pairs, so that a rank that has none in a group needs no part in it.
+  uint64_t num_collectives_ = 0, num_groups_ = 0;
+  uint64_t num_given_ = 0;
   std::function<bool()> held_;  // of a planted swap
 };
 

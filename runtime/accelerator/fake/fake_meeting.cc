@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/comm/transfer.h"
@@ -65,14 +66,6 @@ void Meeting::fail(const std::string& what) {
   if (failure_.empty()) failure_ = what;
 }
 
-std::optional<std::string> Meeting::untold_failure(int32_t rank) {
-  Rank& self = ranks_[static_cast<size_t>(rank)];
-  std::optional<std::string> what = failure();
-  if (self.is_told) return std::nullopt;
-  self.is_told = what.has_value();
-  return what;
-}
-
 std::string Meeting::who_waits() const {
   std::string text;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -96,12 +89,17 @@ bool Meeting::begin_waiting(int32_t rank, uint64_t number, const std::string& wh
 bool Meeting::is_given_up(int32_t rank) {
   {
     std::lock_guard lock(mutex_);
-    if (is_cancelled_ || !failure_.empty()) return true;
+    if (is_cancelled_ || !failure_.empty()) return ranks_[static_cast<size_t>(rank)].gave_up = true;
   }
   const std::chrono::duration<double> waited = Clock::now() - ranks_[static_cast<size_t>(rank)].since;
   if (deadline_s_ <= 0 || waited.count() <= deadline_s_) return false;
   fail("a collective stands still: " + who_waits());
-  return true;
+  return ranks_[static_cast<size_t>(rank)].gave_up = true;
+}
+
+std::optional<std::string> Meeting::take_failure(int32_t rank) {
+  if (!std::exchange(ranks_[static_cast<size_t>(rank)].gave_up, false)) return std::nullopt;
+  return failure();
 }
 
 bool Meeting::meet(int32_t rank, uint64_t number, const Part& part) {
@@ -124,7 +122,7 @@ bool Meeting::meet(int32_t rank, uint64_t number, const Part& part) {
       continue;
     }
     fail("ranks of a collective disagree: " + who_waits());
-    return leave();
+    return is_given_up(rank) && leave();
   }
   run(parts);
   for (Rank& other : ranks_) other.part = nullptr;

@@ -52,15 +52,15 @@ class Meeting {
   // not afterwards.
   bool meet(int32_t rank, uint64_t number, const Part& part);
   bool meet(int32_t rank, uint64_t number, std::vector<Message>& messages);
-  // Once a rank: what it has failed of, to be told by its stream.
-  std::optional<std::string> untold_failure(int32_t rank);
+  // What a rank's last one was given up for; to be told by its stream. None when it was cancelled.
+  std::optional<std::string> take_failure(int32_t rank);
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Rank {
     std::string doing;  // "" when nothing waits
     Clock::time_point since;
-    bool is_told = false;
+    bool gave_up = false;
     const Part* part = nullptr;
     uint64_t number = 0;
   };
@@ -72,7 +72,6 @@ class Meeting {
 
   const double deadline_s_;
   std::vector<Rank> ranks_;
-  std::map<uint64_t, int32_t> left_;  // by collective that was done: ranks that haven't seen it
   // Messages that wait for their other end, by (from, to): sends and receives.
   std::map<std::pair<int32_t, int32_t>, std::deque<Message*>> sends_, receives_;
   mutable std::mutex mutex_;

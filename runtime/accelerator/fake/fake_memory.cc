@@ -95,6 +95,7 @@ NativeTensor memory_of(const NativeTensor& value) {
     if (found == blocks().by_data.end()) return value;
     block = found->second;
   }
+  if (value.num_elements() == 0) return value;  // where it lies LibTorch doesn't say
   const int64_t offset = (value.data() - static_cast<std::byte*>(block->data)) / size_of(value.dtype());
   return strided_view(all_of(block, value.dtype()), value.local_shape(), value.strides(), offset);
 }

@@ -30,14 +30,19 @@ struct LaterCall {
     std::vector<NativeTensor> results(outputs.size());
     KernelContext context(local, inputs, results, scalars, operands, nullptr);
     kernel(context);
+    // An output may have the memory of an input, and a result be a view of one.
+    std::vector<std::vector<std::byte>> packed;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!results[i] || results[i].dtype() != outputs[i].dtype() ||
           results[i].local_shape() != outputs[i].local_shape()) {
         throw InternalError("output " + std::to_string(i) + " is " + (results[i] ? results[i].str() : "empty") +
                             ", inferred was " + outputs[i].str());
       }
-      copy_box(results[i], whole(outputs[i].local_shape()), outputs[i], whole(outputs[i].local_shape()));
+      packed.emplace_back(static_cast<size_t>(results[i].num_bytes()));
+      pack_box(results[i], whole(results[i].local_shape()), packed.back().data());
     }
+    for (size_t i = 0; i < outputs.size(); ++i)
+      unpack_box(packed[i].data(), outputs[i], whole(outputs[i].local_shape()));
   }
 
   const KernelFn kernel;
