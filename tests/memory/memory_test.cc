@@ -113,10 +113,10 @@ TEST_F(MemoryTest, OptimizerStepsWriteInPlace) {
 }
 
 // In blocks, one device's part of q (as large as one of k, v and the output): its q, k, v and output, two blocks of
-// keys and values that are not its own, two more while a slow neighbour takes them, and one of a sum; with backward the
-// gradients of all but these two as well.
+// keys and values that are not its own, and one of a sum; with backward the gradients of all these as well. Blocks are
+// small enough to travel in messages, so that what a slow neighbour hasn't taken yet isn't on the device's account.
 TEST_F(MemoryTest, ARingHoldsTwoBlocksOfKeysAndValues) {
-  const int64_t heads = 8, block_tokens = 256, width = 128;
+  const int64_t heads = 8, block_tokens = 24, width = 128;
   const int64_t block = heads * block_tokens * width * 4;
   for (int64_t devices : {2, 4, 8}) {
     const DeviceMesh mesh = cpu_mesh({devices}, {"ring_cp"});
@@ -135,7 +135,7 @@ TEST_F(MemoryTest, ARingHoldsTwoBlocksOfKeysAndValues) {
         const Tensor out = scaled_dot_product_attention(q, k, v, {.is_causal = true, .ring_order = order});
         if (with_backward) out.sum().backward();
         const std::vector<int64_t> peak = peaks();
-        const double most = (with_backward ? 4 + 4 + 4 + 4 + 2 + 1 : 4 + 4 + 2 + 1) * 1.05;
+        const double most = (with_backward ? 4 + 4 + 4 + 4 + 1 : 4 + 4 + 1) * 1.05;
         for (size_t d = 0; d < static_cast<size_t>(devices); ++d) {
           const double blocks = static_cast<double>(peak[d] - before[d]) / static_cast<double>(block);
           EXPECT_LE(blocks, most) << "device " << d;
