@@ -185,7 +185,7 @@ Batch TokenData::record_batch(int64_t first_row, int64_t batch, int64_t length, 
   const TokenBatchAttrs attributes{path_, dtype_, offset_, begin_, end_, batch, length, random};
   const Scalar scalars[] = {Scalar::of_int(static_cast<int64_t>(seed)), Scalar::of_int(step),
                             Scalar::of_int(first_row)};
-  const Layout layout = options.layout(2);
+  const Layout layout = options.layout(2, where);
   const Layout layouts[] = {layout, layout};
   auto [inputs, targets] =
       record_many<2>(token_batch_op, attributes, {}, where, {.scalars = scalars, .output_layouts = layouts});

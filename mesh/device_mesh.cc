@@ -42,29 +42,30 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-void check_names(const std::vector<std::string>& names, int64_t num_axes) {
+void check_names(const std::vector<std::string>& names, int64_t num_axes, const std::source_location& where) {
   if (names.empty()) return;
   if (static_cast<int64_t>(names.size()) != num_axes) {
     throw MeshError("a mesh of " + std::to_string(num_axes) + " axes got " + std::to_string(names.size()) + " names {" +
-                    join(names) + "}; give one an axis or none");
+                    join(names) + "}; give one an axis or none" + called_at(where));
   }
   std::unordered_set<std::string> seen;
   for (const std::string& name : names) {
-    if (name.empty()) throw MeshError("a mesh axis has an empty name: {" + join(names) + "}");
-    if (!seen.insert(name).second) throw MeshError("mesh axis name \"" + name + "\" is given twice");
+    if (name.empty()) throw MeshError("a mesh axis has an empty name: {" + join(names) + "}" + called_at(where));
+    if (!seen.insert(name).second) throw MeshError("mesh axis name \"" + name + "\" is given twice" + called_at(where));
   }
 }
 
-int64_t check_shape(const Shape& shape) {
+int64_t check_shape(const Shape& shape, const std::source_location& where) {
   if (shape.size() > kMaxAxes) {
     throw MeshError("a mesh of " + std::to_string(shape.size()) + " axes; at most " + std::to_string(kMaxAxes) +
-                    " are possible");
+                    " are possible" + called_at(where));
   }
   constexpr int64_t kMaxDevices = int64_t{1} << 24;
   int64_t count = 1;
   for (int64_t size : shape) {
     if (size < 1 || size > kMaxDevices || (count *= size) > kMaxDevices) {
-      throw MeshError("mesh shape " + shape.str() + " needs axes of size 1 or more and at most 2^24 devices");
+      throw MeshError("mesh shape " + shape.str() + " needs axes of size 1 or more and at most 2^24 devices" +
+                      called_at(where));
     }
   }
   return count;
@@ -72,33 +73,35 @@ int64_t check_shape(const Shape& shape) {
 
 }  // namespace
 
-DeviceMesh::DeviceMesh(std::string kind, Shape shape, std::vector<int64_t> devices, std::vector<std::string> names) {
+DeviceMesh::DeviceMesh(std::string kind, Shape shape, std::vector<int64_t> devices, std::vector<std::string> names,
+                       std::source_location where) {
   if (kind != "cpu" && kind != "cuda") {
-    throw MeshError("unknown mesh kind \"" + kind + "\"; \"cpu\" and \"cuda\" are known");
+    throw MeshError("unknown mesh kind \"" + kind + "\"; \"cpu\" and \"cuda\" are known" + called_at(where));
   }
-  const int64_t count = check_shape(shape);
+  const int64_t count = check_shape(shape, where);
   if (static_cast<int64_t>(devices.size()) != count) {
     throw MeshError("mesh shape " + shape.str() + " needs " + std::to_string(count) + " device numbers, got " +
-                    std::to_string(devices.size()));
+                    std::to_string(devices.size()) + called_at(where));
   }
   std::unordered_set<int64_t> seen;
   for (int64_t device : devices) {
-    if (device < 0) throw MeshError("device number " + std::to_string(device) + " is negative");
+    if (device < 0) throw MeshError("device number " + std::to_string(device) + " is negative" + called_at(where));
     if (!seen.insert(device).second) {
-      throw MeshError("device number " + std::to_string(device) + " stands twice in a mesh");
+      throw MeshError("device number " + std::to_string(device) + " stands twice in a mesh" + called_at(where));
     }
   }
-  check_names(names, shape.size());
+  check_names(names, shape.size(), where);
   data_ = intern({std::move(kind), shape, std::move(devices), std::move(names)});
 }
 
-int64_t DeviceMesh::axis(std::string_view name) const {
+int64_t DeviceMesh::axis(std::string_view name, std::source_location where) const {
   for (int64_t a = 0; a < num_axes(); ++a) {
     if (axis_label(a) == name) return a;
   }
   std::string labels;
   for (int64_t a = 0; a < num_axes(); ++a) labels += (a == 0 ? "" : ", ") + axis_label(a);
-  throw KeyError("no mesh axis \"" + std::string(name) + "\"; the axes of " + str() + " are {" + labels + "}");
+  throw KeyError("no mesh axis \"" + std::string(name) + "\"; the axes of " + str() + " are {" + labels + "}" +
+                 called_at(where));
 }
 
 bool DeviceMesh::has_axis(std::string_view name) const {
@@ -142,11 +145,11 @@ int64_t DeviceMesh::index_of_coordinate(const Shape& coordinate) const {
   return index;
 }
 
-DeviceMesh DeviceMesh::slice(std::string_view name, int64_t position) const {
-  const int64_t at = axis(name);
+DeviceMesh DeviceMesh::slice(std::string_view name, int64_t position, std::source_location where) const {
+  const int64_t at = axis(name, where);
   if (position < 0 || position >= shape()[at]) {
     throw MeshError("position " + std::to_string(position) + " is outside axis " + axis_label(at) + " of size " +
-                    std::to_string(shape()[at]));
+                    std::to_string(shape()[at]) + called_at(where));
   }
   Shape sizes = shape();
   sizes.erase(sizes.begin() + at);
@@ -156,33 +159,37 @@ DeviceMesh DeviceMesh::slice(std::string_view name, int64_t position) const {
   for (int64_t i = 0; i < num_devices(); ++i) {
     if (coordinate_of_index(i)[at] == position) kept.push_back(devices()[static_cast<size_t>(i)]);
   }
-  return DeviceMesh(kind(), sizes, std::move(kept), std::move(names));
+  return DeviceMesh(kind(), sizes, std::move(kept), std::move(names), where);
 }
 
-DeviceMesh DeviceMesh::operator[](std::string_view name) const {
-  const int64_t at = axis(name);
+DeviceMesh DeviceMesh::operator[](AxisName axis_name) const {
+  const auto& [name, where] = axis_name;
+  const int64_t at = axis(name, where);
   if (shape()[at] != num_devices()) {
     throw MeshError("mesh[\"" + std::string(name) + "\"] is one row of " + str() +
                     " only if the other axes have size 1; use slice() for one position of another axis, or unbind() "
-                    "for all of them");
+                    "for all of them" +
+                    called_at(where));
   }
   std::vector<std::string> names;
   if (!axis_names().empty()) names.push_back(axis_label(at));
-  return DeviceMesh(kind(), {shape()[at]}, devices(), std::move(names));
+  return DeviceMesh(kind(), {shape()[at]}, devices(), std::move(names), where);
 }
 
-std::vector<DeviceMesh> DeviceMesh::unbind(std::string_view name) const {
+std::vector<DeviceMesh> DeviceMesh::unbind(std::string_view name, std::source_location where) const {
   std::vector<DeviceMesh> meshes;
-  for (int64_t position = 0; position < size(name); ++position) meshes.push_back(slice(name, position));
+  for (int64_t position = 0; position < size(name, where); ++position) meshes.push_back(slice(name, position, where));
   return meshes;
 }
 
-DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, std::string name) const {
-  if (axes.empty()) throw MeshError("flatten needs at least one axis");
-  const int64_t first = axis(axes.front());
+DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, std::string name,
+                               std::source_location where) const {
+  if (axes.empty()) throw MeshError("flatten needs at least one axis" + called_at(where));
+  const int64_t first = axis(axes.front(), where);
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (axis(axes[i]) != first + static_cast<int64_t>(i)) {
-      throw MeshError("flatten merges neighbouring axes in mesh order; {" + join(axes) + "} aren't in " + str());
+    if (axis(axes[i], where) != first + static_cast<int64_t>(i)) {
+      throw MeshError("flatten merges neighbouring axes in mesh order; {" + join(axes) + "} aren't in " + str() +
+                      called_at(where));
     }
   }
   const int64_t last = first + static_cast<int64_t>(axes.size());
@@ -197,11 +204,12 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& axes, std::string
     names.push_back(a == first ? name : axis_label(a));
   }
   if (axis_names().empty()) names.clear();
-  return DeviceMesh(kind(), sizes, devices(), std::move(names));
+  return DeviceMesh(kind(), sizes, devices(), std::move(names), where);
 }
 
-DeviceMesh DeviceMesh::split(std::string_view name, const Shape& sizes, const std::vector<std::string>& names) const {
-  const int64_t at = axis(name);
+DeviceMesh DeviceMesh::split(std::string_view name, const Shape& sizes, const std::vector<std::string>& names,
+                             std::source_location where) const {
+  const int64_t at = axis(name, where);
   int64_t product = 1;
   for (int64_t size : sizes) {
     if (size < 1 || __builtin_mul_overflow(product, size, &product)) product = -1;
@@ -209,14 +217,15 @@ DeviceMesh DeviceMesh::split(std::string_view name, const Shape& sizes, const st
   }
   if (product != shape()[at]) {
     throw MeshError("axis " + axis_label(at) + " of size " + std::to_string(shape()[at]) + " can't be split into " +
-                    sizes.str());
+                    sizes.str() + called_at(where));
   }
   if (axis_names().empty() ? !names.empty() : static_cast<int64_t>(names.size()) != sizes.size()) {
     throw MeshError("split of axis " + axis_label(at) + " into " + sizes.str() + " got names {" + join(names) +
-                    "}; give one a new axis" + (axis_names().empty() ? ", none on a mesh without names" : ""));
+                    "}; give one a new axis" + (axis_names().empty() ? ", none on a mesh without names" : "") +
+                    called_at(where));
   }
   if (num_axes() - 1 + sizes.size() > kMaxAxes)
-    throw MeshError("a mesh has at most " + std::to_string(kMaxAxes) + " axes");
+    throw MeshError("a mesh has at most " + std::to_string(kMaxAxes) + " axes" + called_at(where));
   Shape new_shape;
   std::vector<std::string> new_names;
   for (int64_t a = 0; a < num_axes(); ++a) {
@@ -229,7 +238,7 @@ DeviceMesh DeviceMesh::split(std::string_view name, const Shape& sizes, const st
     new_names.insert(new_names.end(), names.begin(), names.end());
   }
   if (axis_names().empty()) new_names.clear();
-  return DeviceMesh(kind(), new_shape, devices(), std::move(new_names));
+  return DeviceMesh(kind(), new_shape, devices(), std::move(new_names), where);
 }
 
 std::string DeviceMesh::sizes_str() const {
@@ -306,10 +315,11 @@ std::string DeviceMesh::describe() const {
 
 std::ostream& operator<<(std::ostream& out, const DeviceMesh& mesh) { return out << mesh.str(); }
 
-DeviceMesh init_device_mesh(const std::string& kind, const Shape& shape, std::vector<std::string> names) {
-  std::vector<int64_t> devices(static_cast<size_t>(check_shape(shape)));
+DeviceMesh init_device_mesh(const std::string& kind, const Shape& shape, std::vector<std::string> names,
+                            std::source_location where) {
+  std::vector<int64_t> devices(static_cast<size_t>(check_shape(shape, where)));
   for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int64_t>(i);
-  return DeviceMesh(kind, shape, std::move(devices), std::move(names));
+  return DeviceMesh(kind, shape, std::move(devices), std::move(names), where);
 }
 
 }  // namespace dtorch

@@ -37,25 +37,34 @@ const LayoutData* intern_layout(const LayoutData& data) {
   });
 }
 
+int64_t normal_dim(const Placement& shard, int64_t ndim, const std::source_location& where) {
+  try {
+    return normalize_dim(shard.dim, ndim, "placement");
+  } catch (const ShapeError& error) {
+    throw ShapeError(error.what() + called_at(where));
+  }
+}
+
 // `preferred` first, then the axes it doesn't name in mesh order; of those only the ones that shard, grouped by dim.
 const LayoutData* make_layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim,
-                              const AxisList& preferred) {
+                              const AxisList& preferred, const std::source_location& where) {
   const int64_t num_axes = mesh.num_axes();
   if (placements.size() != num_axes) {
     throw MeshError(std::to_string(placements.size()) + " placements " + placements.str() + " for the " +
-                    std::to_string(num_axes) + " axes of " + mesh.str() + "; give one an axis");
+                    std::to_string(num_axes) + " axes of " + mesh.str() + "; give one an axis" + called_at(where));
   }
   LayoutData data{mesh, placements, {}};
   for (int64_t axis = 0; axis < num_axes; ++axis) {
     Placement& p = data.placements[axis];
-    if (p.is_shard()) p = Shard(normalize_dim(p.dim, ndim, "placement"));
+    if (p.is_shard()) p = Shard(normal_dim(p, ndim, where));
     if (mesh.shape()[axis] == 1) p = Replicate();
   }
   AxisList order;
   for (int8_t axis : preferred) {
-    if (axis < 0 || axis >= num_axes) throw KeyError("axis " + std::to_string(axis) + " isn't in " + mesh.str());
+    if (axis < 0 || axis >= num_axes)
+      throw KeyError("axis " + std::to_string(axis) + " isn't in " + mesh.str() + called_at(where));
     if (std::find(order.begin(), order.end(), axis) != order.end()) {
-      throw KeyError("axis " + mesh.axis_label(axis) + " stands twice in a shard order");
+      throw KeyError("axis " + mesh.axis_label(axis) + " stands twice in a shard order" + called_at(where));
     }
     order.push_back(axis);
   }
@@ -73,24 +82,25 @@ const LayoutData* make_layout(const DeviceMesh& mesh, const Placements& placemen
 
 }  // namespace
 
-Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim)
-    : data_(make_layout(mesh, placements, ndim, {})) {}
+Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, std::source_location where)
+    : data_(make_layout(mesh, placements, ndim, {}, where)) {}
 
 Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim,
-               const std::vector<std::string>& order) {
+               const std::vector<std::string>& order, std::source_location where) {
   AxisList axes;
   for (const std::string& name : order) {
-    const int8_t axis = static_cast<int8_t>(mesh.axis(name));
+    const int8_t axis = static_cast<int8_t>(mesh.axis(name, where));
     if (std::find(axes.begin(), axes.end(), axis) != axes.end()) {
-      throw KeyError("axis \"" + name + "\" stands twice in a shard order");
+      throw KeyError("axis \"" + name + "\" stands twice in a shard order" + called_at(where));
     }
     axes.push_back(axis);
   }
-  data_ = make_layout(mesh, placements, ndim, axes);
+  data_ = make_layout(mesh, placements, ndim, axes, where);
 }
 
-Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order)
-    : data_(make_layout(mesh, placements, ndim, order)) {}
+Layout::Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order,
+               std::source_location where)
+    : data_(make_layout(mesh, placements, ndim, order, where)) {}
 
 Layout Layout::replicated(const DeviceMesh& mesh) { return Layout(mesh, Placements(mesh.num_axes(), Replicate()), 0); }
 
@@ -147,16 +157,16 @@ Layout Layout::without_partial() const {
   return with_placements(target, kMaxDims);
 }
 
-Layout Layout::with_placements(const Placements& target, int64_t ndim) const {
+Layout Layout::with_placements(const Placements& target, int64_t ndim, std::source_location where) const {
   Placements normal = target;
   for (Placement& p : normal) {
-    if (p.is_shard()) p = Shard(normalize_dim(p.dim, ndim, "placement"));
+    if (p.is_shard()) p = Shard(normal_dim(p, ndim, where));
   }
   AxisList kept;
   for (int8_t axis : shard_order()) {
     if (axis < normal.size() && normal[axis] == placement(axis)) kept.push_back(axis);
   }
-  return Layout(mesh(), normal, ndim, kept);
+  return Layout(mesh(), normal, ndim, kept, where);
 }
 
 std::string Layout::order_str() const {

@@ -30,13 +30,16 @@ class Layout {
  public:
   Layout() = default;
   // Shards of one dim by several axes are split in mesh axis order. Throws MeshError when the number of
-  // placements isn't the number of axes, ShapeError when a dim is outside [-ndim, ndim).
-  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim);
+  // placements isn't the number of axes, ShapeError when a dim is outside [-ndim, ndim); with the place of the call.
+  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim,
+         std::source_location where = std::source_location::current());
   // `order` lists axes, outermost first; axes that aren't named follow in mesh order. Repeated or unknown axes:
   // KeyError.
-  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const std::vector<std::string>& order);
+  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const std::vector<std::string>& order,
+         std::source_location where = std::source_location::current());
   // `order` as in LayoutData::shard_order or any superset of its axes.
-  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order);
+  Layout(const DeviceMesh& mesh, const Placements& placements, int64_t ndim, const AxisList& order,
+         std::source_location where = std::source_location::current());
   static Layout replicated(const DeviceMesh& mesh);
 
   explicit operator bool() const { return data_ != nullptr; }
@@ -57,7 +60,8 @@ class Layout {
   Shape local_shape(const Shape& global_shape, int64_t device) const { return box_of(global_shape, device).size; }
   // The layout that results when this one's placements become `target` on the same mesh: axes that keep their Shard
   // keep their order, added ones are innermost (several added: mesh axis order).
-  Layout with_placements(const Placements& target, int64_t ndim) const;
+  Layout with_placements(const Placements& target, int64_t ndim,
+                         std::source_location where = std::source_location::current()) const;
   // This one with every Partial axis Replicate: where the value is once nothing is pending.
   Layout without_partial() const;
 

@@ -24,9 +24,9 @@ Placements bias_placements(const Placements& weight) {
   return out;
 }
 
-LayerOptions on_axis(const ParallelOptions& options, const Placement& placement) {
+LayerOptions on_axis(const ParallelOptions& options, const Placement& placement, const Where& where) {
   Placements placements(options.mesh.num_axes(), Replicate());
-  placements[options.mesh.axis(options.axis)] = placement;
+  placements[options.mesh.axis(options.axis, where)] = placement;
   return {.mesh = options.mesh, .placements = placements, .bias = options.bias, .dtype = options.dtype};
 }
 
@@ -100,7 +100,7 @@ Tensor with_axis_placement(const Tensor& x, int64_t axis, const Placement& place
 }
 
 ColumnParallelLinear::ColumnParallelLinear(int64_t in, int64_t out, const ParallelOptions& options, Where where)
-    : Linear(in, out, on_axis(options, Shard(0)), where) {}
+    : Linear(in, out, on_axis(options, Shard(0), where), where) {}
 
 Tensor ColumnParallelLinearWithReplicateInput::operator()(const Tensor& x, Where where) const {
   SourceScope scope(where);
@@ -113,7 +113,7 @@ Tensor ColumnParallelLinearWithReplicateOutput::operator()(const Tensor& x, Wher
 }
 
 RowParallelLinear::RowParallelLinear(int64_t in, int64_t out, const ParallelOptions& options, Where where)
-    : Linear(in, out, on_axis(options, Shard(1)), where) {}
+    : Linear(in, out, on_axis(options, Shard(1), where), where) {}
 
 Tensor RowParallelLinearWithReplicateOutput::operator()(const Tensor& x, Where where) const {
   SourceScope scope(where);
@@ -121,6 +121,6 @@ Tensor RowParallelLinearWithReplicateOutput::operator()(const Tensor& x, Where w
 }
 
 VocabParallelEmbedding::VocabParallelEmbedding(int64_t count, int64_t dim, const ParallelOptions& options, Where where)
-    : Embedding(count, dim, on_axis(options, Shard(0)), where) {}
+    : Embedding(count, dim, on_axis(options, Shard(0), where), where) {}
 
 }  // namespace dtorch::nn

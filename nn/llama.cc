@@ -31,7 +31,7 @@ Tensor plus(const Tensor& sum, const Tensor& more, const Where& where) {
 }  // namespace
 
 LlamaLayer::LlamaLayer(const LlamaConfig& config, const LlamaSharding& sharding, int64_t layer, Where where)
-    : config_(config.resolved()), sharding_(sharding) {
+    : config_(config.resolved(where)), sharding_(sharding) {
   SourceScope scope(where);
   const LlamaConfig& c = config_;
   const LlamaSharding& s = sharding_;
@@ -113,7 +113,7 @@ LlamaLayer::Result LlamaLayer::forward(const Tensor& input, Where where) const {
 }
 
 Llama::Llama(const LlamaConfig& config, const LlamaParallel& parallel, Where where)
-    : config_(config.resolved()), sharding_(config_, parallel) {
+    : config_(config.resolved(where)), sharding_(config_, parallel, where) {
   SourceScope scope(where);
   const LlamaConfig& c = config_;
   const DeviceMesh &first = chunk_mesh(0), &last = chunk_mesh(num_chunks() - 1);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kSequenceDim = 1;
 
-void need(bool ok, const std::string& what) {
+void need(bool ok, const std::string& what, const Where& where) {
   if (!ok) throw UserError("[Llama] " + what);
 }
 
@@ -29,38 +29,45 @@ Gather gather_of_stage(int stage) {
 
 }  // namespace
 
-LlamaConfig LlamaConfig::resolved() const {
+LlamaConfig LlamaConfig::resolved(Where where) const {
   LlamaConfig c = *this;
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.ffn == 0) c.ffn = (c.dim * 8 / 3 + 31) / 32 * 32;
   need(c.dim > 0 && c.heads > 0 && c.kv_heads > 0 && c.vocab > 0 && c.ffn > 0 && c.layers >= 0 && c.experts >= 0,
-       "sizes must be positive");
-  need(c.dim % c.heads == 0, "dim " + std::to_string(c.dim) + " isn't a multiple of heads " + std::to_string(c.heads));
+       "sizes must be positive", where);
+  need(c.dim % c.heads == 0, "dim " + std::to_string(c.dim) + " isn't a multiple of heads " + std::to_string(c.heads),
+       where);
   need(c.heads % c.kv_heads == 0,
-       "heads " + std::to_string(c.heads) + " isn't a multiple of kv_heads " + std::to_string(c.kv_heads));
+       "heads " + std::to_string(c.heads) + " isn't a multiple of kv_heads " + std::to_string(c.kv_heads), where);
   need(c.dim / c.heads % 2 == 0,
-       "head size " + std::to_string(c.dim / c.heads) + " is odd: rotary embedding needs pairs");
+       "head size " + std::to_string(c.dim / c.heads) + " is odd: rotary embedding needs pairs", where);
   need(c.experts == 0 || (c.top_k >= 1 && c.top_k <= c.experts),
-       "top_k is " + std::to_string(c.top_k) + ", legal are 1 to " + std::to_string(c.experts) + ", the experts");
+       "top_k is " + std::to_string(c.top_k) + ", legal are 1 to " + std::to_string(c.experts) + ", the experts",
+       where);
   return c;
 }
 
-LlamaSharding::LlamaSharding(const LlamaConfig& config, const LlamaParallel& parallel)
+LlamaSharding::LlamaSharding(const LlamaConfig& config, const LlamaParallel& parallel, Where where)
     : dtype_(config.dtype), layers_(config.layers), parallel_(parallel) {
   const DeviceMesh mesh = parallel.mesh ? parallel.mesh : init_device_mesh("cpu", {1});
-  stages_ = parallel.pp.empty() ? std::vector{mesh} : mesh.unbind(parallel.pp);
+  stages_ = parallel.pp.empty() ? std::vector{mesh} : mesh.unbind(parallel.pp, where);
+  for (const std::string& name : {parallel.tp, parallel.zero, parallel.ep}) {
+    if (!name.empty()) stages_[0].axis(name, where);
+  }
   (void)gather_of_stage(parallel.zero_stage);
-  need(parallel.virtual_stages >= 1, "virtual_stages must be positive");
-  need(num_chunks() <= std::max<int64_t>(1, layers_), std::to_string(num_chunks()) + " pipeline chunks of " +
-                                                          std::to_string(layers_) + " layers: legal are 1 to " +
-                                                          std::to_string(std::max<int64_t>(1, layers_)));
-  need(!parallel.sequence_parallel || !parallel.tp.empty(),
-       "sequence_parallel splits over tp, and no tp axis is named");
-  need(parallel.ep.empty() || config.experts > 0, "an ep axis is named, and the model has no experts");
+  need(parallel.virtual_stages >= 1, "virtual_stages must be positive", where);
+  need(num_chunks() <= std::max<int64_t>(1, layers_),
+       std::to_string(num_chunks()) + " pipeline chunks of " + std::to_string(layers_) + " layers: legal are 1 to " +
+           std::to_string(std::max<int64_t>(1, layers_)),
+       where);
+  need(!parallel.sequence_parallel || !parallel.tp.empty(), "sequence_parallel splits over tp, and no tp axis is named",
+       where);
+  need(parallel.ep.empty() || config.experts > 0, "an ep axis is named, and the model has no experts", where);
   if (!parallel.ep.empty()) {
     need(stages_[0].size(parallel.ep) <= config.experts,
          std::to_string(config.experts) + " experts on " + std::to_string(stages_[0].size(parallel.ep)) +
-             " devices of '" + parallel.ep + "': legal are 1 to " + std::to_string(config.experts));
+             " devices of '" + parallel.ep + "': legal are 1 to " + std::to_string(config.experts),
+         where);
   }
 }
 

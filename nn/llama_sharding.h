@@ -33,7 +33,7 @@ struct LlamaConfig {
   DType dtype = kFloat32;
   // With defaults filled in; throws UserError when sizes don't fit together (dim % heads, heads % kv_heads, odd head
   // size, top_k of experts).
-  LlamaConfig resolved() const;
+  LlamaConfig resolved(Where where = Where::current()) const;
 };
 
 struct LlamaParallel {
@@ -54,7 +54,7 @@ class LlamaSharding {
  public:
   LlamaSharding() = default;
   // Throws UserError when the model can't be spread so, with what would be legal.
-  LlamaSharding(const LlamaConfig& config, const LlamaParallel& parallel);
+  LlamaSharding(const LlamaConfig& config, const LlamaParallel& parallel, Where where);
 
   int64_t num_chunks() const { return static_cast<int64_t>(stages_.size()) * parallel_.virtual_stages; }
   const DeviceMesh& chunk_mesh(int64_t chunk) const { return stages_[static_cast<size_t>(chunk) % stages_.size()]; }

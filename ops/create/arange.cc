@@ -145,7 +145,7 @@ Tensor arange(Number start, Number end, Number step, const TensorOptions& option
     return attributes.floating ? Scalar::of(n.floating) : Scalar::of_int(n.integer);
   };
   const Scalar scalars[] = {scalar_of(start), scalar_of(step)};
-  const Layout layout = options.layout(1);
+  const Layout layout = options.layout(1, where);
   Tensor tensor = record(arange_op, attributes, {}, where, {.scalars = scalars, .output_layouts = {&layout, 1}});
   if (options.requires_grad) tensor.requires_grad_();
   return tensor;
@@ -156,7 +156,7 @@ Tensor arange(Number start, Number end, const TensorOptions& options, Where wher
 }
 
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options, Where where) {
-  return record_created(eye_op, {{n, m}, options.dtype}, options.layout(2), {}, options.requires_grad, where);
+  return record_created(eye_op, {{n, m}, options.dtype}, options.layout(2, where), {}, options.requires_grad, where);
 }
 Tensor eye(int64_t n, const TensorOptions& options, Where where) { return eye(n, n, options, where); }
 

@@ -122,7 +122,7 @@ std::vector<Sample> randperm_samples() {
 
 Tensor record_numbers(const OperatorDef& op, const Shape& shape, DType dtype, const TensorOptions& options, double a,
                       double b, const Where& where) {
-  return record_random(op, shape, dtype, options.layout(shape.ndim()), options.requires_grad,
+  return record_random(op, shape, dtype, options.layout(shape.ndim(), where), options.requires_grad,
                        {Scalar::of(a), Scalar::of(b)}, where);
 }
 

@@ -100,7 +100,7 @@ Tensor from_host(const HostTensor& host, const TensorOptions& options, Where whe
   FromHostAttrs attributes;
   attributes.shape = host.shape();
   attributes.dtype = host.dtype();
-  Tensor tensor = record_from_host(attributes, host, options.layout(host.shape().ndim()), where);
+  Tensor tensor = record_from_host(attributes, host, options.layout(host.shape().ndim(), where), where);
   if (options.requires_grad) tensor.requires_grad_();
   return tensor;
 }
@@ -137,7 +137,7 @@ Tensor from_local(const Layout& layout, const std::function<HostTensor(int64_t, 
 
 Tensor from_local(const DeviceMesh& mesh, const Placements& placements,
                   const std::function<HostTensor(int64_t, Shape)>& make, const Shape& global_shape, Where where) {
-  return from_local(Layout(mesh, placements, global_shape.ndim()), make, global_shape, where);
+  return from_local(Layout(mesh, placements, global_shape.ndim(), where), make, global_shape, where);
 }
 
 }  // namespace dtorch

@@ -73,7 +73,7 @@ Tensor full_with_layout(const Shape& shape, Number value, DType dtype, const Lay
 }
 
 Tensor full(const Shape& shape, Number value, const TensorOptions& options, Where where) {
-  Tensor tensor = full_with_layout(shape, value, options.dtype, options.layout(shape.ndim()), where);
+  Tensor tensor = full_with_layout(shape, value, options.dtype, options.layout(shape.ndim(), where), where);
   if (options.requires_grad) tensor.requires_grad_();
   return tensor;
 }

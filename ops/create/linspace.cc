@@ -63,7 +63,7 @@ Tensor record_range(const OperatorDef& op, double start, double end, int64_t ste
         where);
   }
   const Scalar scalars[] = {Scalar::of(start), Scalar::of(end), Scalar::of(base)};
-  return record_created(op, {{steps}, options.dtype}, options.layout(1), scalars, options.requires_grad, where);
+  return record_created(op, {{steps}, options.dtype}, options.layout(1, where), scalars, options.requires_grad, where);
 }
 
 }  // namespace

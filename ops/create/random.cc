@@ -92,10 +92,12 @@ constinit OperatorDef randint_op = {
 };
 
 Tensor rand(const Shape& shape, const TensorOptions& options, Where where) {
-  return record_random(rand_op, shape, options.dtype, options.layout(shape.ndim()), options.requires_grad, {}, where);
+  return record_random(rand_op, shape, options.dtype, options.layout(shape.ndim(), where), options.requires_grad, {},
+                       where);
 }
 Tensor randn(const Shape& shape, const TensorOptions& options, Where where) {
-  return record_random(randn_op, shape, options.dtype, options.layout(shape.ndim()), options.requires_grad, {}, where);
+  return record_random(randn_op, shape, options.dtype, options.layout(shape.ndim(), where), options.requires_grad, {},
+                       where);
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, Where where) {
   if (low >= high) {
@@ -104,7 +106,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
                   where);
   }
   const DType dtype = options.dtype.given ? options.dtype.value : kInt64;
-  return record_random(randint_op, shape, dtype, options.layout(shape.ndim()), false,
+  return record_random(randint_op, shape, dtype, options.layout(shape.ndim(), where), false,
                        {Scalar::of_int(low), Scalar::of_int(high)}, where);
 }
 Tensor randint(int64_t high, const Shape& shape, const TensorOptions& options, Where where) {

@@ -77,7 +77,7 @@ Tensor triangle(const char* op, int64_t row, int64_t col, int64_t offset, bool u
   for (int64_t i = 0; i < row; ++i) count += attributes.columns(i).size;
   attributes.shape = {2, count};
   attributes.dtype = options.dtype.given ? options.dtype.value : kInt64;
-  const Layout layout = options.layout(2);
+  const Layout layout = options.layout(2, where);
   return record(triangle_indices_op, attributes, {}, where, {.output_layouts = {&layout, 1}});
 }
 

@@ -64,6 +64,9 @@ struct SourceLine {
   static SourceLine from(const std::source_location& where) { return {where.file_name(), where.line()}; }
   std::string str() const { return std::string(file) + ":" + std::to_string(line); }
 };
+// The end of an error's text that names the place of a call.
+inline std::string called_at(const SourceLine& where) { return "\n  called at " + where.str(); }
+inline std::string called_at(const std::source_location& where) { return called_at(SourceLine::from(where)); }
 
 [[noreturn]] void throw_internal_error(const char* condition, const std::string& detail, std::source_location where);
 

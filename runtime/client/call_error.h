@@ -13,7 +13,7 @@ namespace dtorch {
 // throw at_line(ShapeError("[stack] ..."), where);
 template <class E>
 E at_line(const E& error, const Where& where) {
-  return E(error.what() + ("\n  called at " + source_line(where).str()));
+  return E(error.what() + called_at(source_line(where)));
 }
 
 // As normalize_dim of mesh/shape.h; the error has the line of the call.

@@ -146,7 +146,7 @@ void CapturedFunction::operator()(Where where) {
   if (state.next < state.calls.size()) {
     throw UserError("[capture] the function recorded " + std::to_string(state.next) + " calls, the first run had " +
                     std::to_string(state.calls.size()) + "; the next one was " + text_of(state.calls[state.next]) +
-                    "\n  called at " + source_line(where).str());
+                    called_at(source_line(where)));
   }
   state.captured = true;
 }

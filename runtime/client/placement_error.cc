@@ -38,7 +38,7 @@ std::string message_of(const std::string& op, const std::vector<PlacementError::
     for (const std::string& row : failure.legal_rows) text += "\n    " + row;
   }
   if (!failure.fix.empty()) text += "\n  make it legal with " + suggestion_text(failure);
-  return text + "\n  called at " + where.str();
+  return text + called_at(where);
 }
 
 }  // namespace
@@ -153,7 +153,7 @@ void rethrow_with_call(const OperatorDef& op, const std::string& attributes, std
   for (size_t i = 0; i < inputs.size(); ++i)
     context += input_line(i, inputs[i]->global_shape, inputs[i]->dtype, inputs[i]->layout);
   if (!attributes.empty()) context += "\n  attributes: " + op.attributes.print(attributes);
-  context += "\n  called at " + where.str();
+  context += called_at(where);
   try {
     throw;
   } catch (const ShapeError& e) {

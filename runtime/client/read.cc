@@ -57,7 +57,8 @@ HostTensor Tensor::to_host(Where where) const { return to_host_async(where).get(
 TensorFuture read_local_async(const Tensor& tensor, int64_t device, Where where) {
   check_readable(tensor);
   if (tensor.mesh().index_of(device) < 0) {
-    throw MeshError("[to_host_local] device " + std::to_string(device) + " isn't in " + tensor.mesh().str());
+    throw MeshError("[to_host_local] device " + std::to_string(device) + " isn't in " + tensor.mesh().str() +
+                    called_at(source_line(where)));
   }
   return record_read(tensor.detach(), tensor.layout().box_of(tensor.shape(), device), device, where);
 }

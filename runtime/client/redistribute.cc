@@ -49,7 +49,8 @@ Tensor redistribute_call(const Tensor& tensor, const Layout& layout, const Where
 
 Tensor Tensor::redistribute(const Layout& layout, Where where) const {
   // Built anew, so that a layout made for another tensor is checked against this one's dims.
-  return redistribute_call(*this, Layout(layout.mesh(), layout.placements(), ndim(), layout.shard_order()), where);
+  return redistribute_call(*this, Layout(layout.mesh(), layout.placements(), ndim(), layout.shard_order(), where),
+                           where);
 }
 
 Tensor Tensor::redistribute(const Placements& placements, Where where) const {
@@ -62,10 +63,10 @@ Tensor Tensor::redistribute(const Placements& placements, const RedistributeOpti
 
 Tensor Tensor::redistribute(const DeviceMesh& to, const Placements& placements, const RedistributeOptions& options,
                             Where where) const {
-  if (!to) throw MeshError("[redistribute] the mesh is empty (default-constructed)");
-  const Layout target = !options.order.empty() ? Layout(to, placements, ndim(), options.order)
-                        : to == mesh()         ? layout().with_placements(placements, ndim())
-                                               : Layout(to, placements, ndim());
+  if (!to) throw MeshError("[redistribute] the mesh is empty (default-constructed)" + called_at(where));
+  const Layout target = !options.order.empty() ? Layout(to, placements, ndim(), options.order, where)
+                        : to == mesh()         ? layout().with_placements(placements, ndim(), where)
+                                               : Layout(to, placements, ndim(), where);
   if (!options.dtype.given || options.dtype == dtype()) return redistribute_call(*this, target, where);
   if (casts_first(meta(), target, options.dtype))
     return redistribute_call(cast_call(*this, options.dtype, where), target, where);
@@ -80,7 +81,7 @@ Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_n
   if (mode == ByDictMode::kReplicate) target = Placements(target.size(), Replicate());
   std::vector<bool> named(static_cast<size_t>(mesh().num_axes()), false);
   for (const auto& [name, placement] : by_name) {
-    const int64_t axis = mesh().axis(name);
+    const int64_t axis = mesh().axis(name, where);
     target[axis] = placement;
     named[static_cast<size_t>(axis)] = true;
   }
@@ -91,7 +92,8 @@ Tensor Tensor::redistribute_by_dict(const std::map<std::string, Placement>& by_n
     }
     if (!missing.empty()) {
       throw KeyError("[redistribute_by_dict] no placement for " + missing + "' of " + mesh().sizes_str() +
-                     "; name every axis, or pass ByDictMode::kKeep or ByDictMode::kReplicate for the others");
+                     "; name every axis, or pass ByDictMode::kKeep or ByDictMode::kReplicate for the others" +
+                     called_at(where));
     }
   }
   return redistribute(target, where);

@@ -49,11 +49,11 @@ void Tensor::retain_grad() const {
   autograd_->retain = true;
 }
 
-Layout TensorOptions::layout(int64_t ndim) const {
+Layout TensorOptions::layout(int64_t ndim, const Where& where) const {
   const DeviceMesh on = mesh ? mesh : DeviceMesh("cpu", {1}, {0});
   Placements wanted = placements;
   if (wanted.empty()) wanted.resize(on.num_axes());
-  return order.empty() ? Layout(on, wanted, ndim) : Layout(on, wanted, ndim, order);
+  return order.empty() ? Layout(on, wanted, ndim, where) : Layout(on, wanted, ndim, order, where);
 }
 
 }  // namespace dtorch

@@ -88,7 +88,7 @@ struct TensorOptions {
   std::vector<std::string> order = {};  // axes by name, outermost first, where several shard one dim
   OptionalDType dtype = {};
   bool requires_grad = false;
-  Layout layout(int64_t ndim) const;
+  Layout layout(int64_t ndim, const Where& where = Where::current()) const;
 };
 
 struct RedistributeOptions {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "mesh/layout.h"
+
 namespace dtorch {
 namespace {
 
@@ -145,6 +147,26 @@ TEST(DeviceMesh, SharesWhatEqualMeshesAre) {
 TEST(DeviceMesh, LabelsAxesWithoutNames) {
   EXPECT_EQ(init_device_mesh("cpu", {2, 2}).axis_label(1), "axis 1");
   EXPECT_EQ(init_device_mesh("cpu", {2, 2}, {"dp", "tp"}).axis_label(1), "tp");
+}
+
+// The line of the call that was wrong, whatever was called for it.
+TEST(DeviceMesh, ErrorsNameTheLineOfTheCall) {
+  const DeviceMesh mesh = init_device_mesh("cpu", {2, 2}, {"dp", "tp"});
+  const auto expect_line = [](const std::string& message, uint32_t line) {
+    EXPECT_TRUE(has(message, "called at " + std::string(__FILE__) + ":" + std::to_string(line))) << message;
+  };
+  expect_line(message_of<MeshError>([] { init_device_mesh("cpu", {0}); }), __LINE__);
+  expect_line(message_of<MeshError>([] { DeviceMesh("cpu", {1}, {-1}); }), __LINE__);
+  expect_line(message_of<KeyError>([&] { mesh.axis("cp"); }), __LINE__);
+  expect_line(message_of<KeyError>([&] { mesh.size("cp"); }), __LINE__);
+  expect_line(message_of<KeyError>([&] { mesh["cp"]; }), __LINE__);
+  expect_line(message_of<KeyError>([&] { mesh.unbind("cp"); }), __LINE__);
+  expect_line(message_of<MeshError>([&] { mesh.slice("dp", 2); }), __LINE__);
+  expect_line(message_of<MeshError>([&] { mesh.flatten({"tp", "dp"}, "all"); }), __LINE__);
+  expect_line(message_of<MeshError>([&] { mesh.split("dp", {2, 1}, {"tp", "a"}); }), __LINE__);
+  expect_line(message_of<MeshError>([&] { Layout(mesh, {Shard(0)}, 2); }), __LINE__);
+  expect_line(message_of<ShapeError>([&] { Layout(mesh, {Shard(0), Shard(2)}, 2); }), __LINE__);
+  expect_line(message_of<KeyError>([&] { Layout(mesh, {Shard(0), Shard(0)}, 2, {"cp"}); }), __LINE__);
 }
 
 }  // namespace
