@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSequenceDim = 1;
 
 void need(bool ok, const std::string& what, const Where& where) {
-  if (!ok) throw UserError("[Llama] " + what);
+  if (!ok) throw UserError("[Llama] " + what + called_at(where));
 }
 
 Gather gather_of_stage(int stage) {
