@@ -209,10 +209,11 @@ class UsualCall {
     return record_inferred(call, inference, std::move(payload), graph, outputs, line, where);
   }
   DTORCH_CHECK(!converted, std::string(call.op.called()) + ": conversions of converted inputs");
+  const std::vector<Conversion> conversions = inference.conversions;  // which may go when the next calls are inferred
   std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
   std::vector<Tensor> kept;
-  kept.reserve(inference.conversions.size());
-  for (const Conversion& conversion : inference.conversions) {
+  kept.reserve(conversions.size());
+  for (const Conversion& conversion : conversions) {
     const Tensor*& input = inputs.at(static_cast<size_t>(conversion.input));
     kept.push_back(redistribute_call(*input, conversion.layout, where));
     const Value& converted_value = *kept.back().value();

@@ -237,14 +237,14 @@ void EagerGraphExecutor::finish_draft() {
   draft_.new_specs = new_specs_of(draft_.graph);
 }
 
-std::vector<OperatorSpec> EagerGraphExecutor::new_specs_of(const LogicalGraph& graph) {
-  std::vector<OperatorSpec> new_specs;
+std::vector<const OperatorSpec*> EagerGraphExecutor::new_specs_of(const LogicalGraph& graph) {
+  std::vector<const OperatorSpec*> new_specs;
   for (const Operator& op : graph.operators) {
     if (!op.is_call()) continue;
     SpecInfo& info = stream_.specs.at(op.spec);
     if (info.defined_on_nodes) continue;
     info.defined_on_nodes = true;
-    new_specs.push_back(*info.spec);
+    new_specs.push_back(info.spec);
   }
   return new_specs;
 }

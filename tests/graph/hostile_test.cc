@@ -110,13 +110,13 @@ Message piece_with_meta(const std::vector<int64_t>& shape, uint8_t dtype,
   auto members = builder.CreateVector(devices);
   auto mesh_table = wire::CreateMesh(builder, kind, sizes, members);
   auto meshes = builder.CreateVector(&mesh_table, 1);
+  const wire::Meta meta(mesh, dtype, static_cast<uint8_t>(shape.size()), static_cast<uint8_t>(order.size()));
+  auto metas = builder.CreateVectorOfStructs(&meta, 1);
   auto dims = builder.CreateVector(shape);
   auto placed = builder.CreateVectorOfStructs(placements.data(), placements.size());
   auto ordered = builder.CreateVector(order);
-  auto meta_table = wire::CreateMeta(builder, dims, dtype, mesh, placed, ordered);
-  auto metas = builder.CreateVector(&meta_table, 1);
-  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas);
-  builder.Finish(root, "DT2d");
+  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas, dims, placed, ordered);
+  builder.Finish(root, "DT3d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr};
 }
@@ -159,7 +159,7 @@ TEST(HostileBytes, ManyTablesThatShareOneVectorAreRefused) {
   auto members = builder.CreateVector(devices);
   const std::vector<flatbuffers::Offset<wire::Mesh>> same(1000, wire::CreateMesh(builder, kind, sizes, members));
   auto meshes = builder.CreateVector(same);
-  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes), "DT2d");
+  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes), "DT3d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   EXPECT_TRUE(
       is_refused({MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr}));

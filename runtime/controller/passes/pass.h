@@ -74,6 +74,10 @@ std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const 
 // compute streams a device the choice of these. A pass object belongs to one executor.
 PassList make_passes(const std::vector<std::string>& names, int32_t num_streams = 1, GraphId graph = 0);
 
+// Operators that a pass moves a call past, or that lie within what it joins, at most: none of them is sent before the
+// last one has come.
+inline constexpr size_t kPassReach = 4096;
+
 // --- for passes
 // ---------------------------------------------------------------------------------------------------------------------
 
