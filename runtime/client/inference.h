@@ -116,7 +116,7 @@ class InferenceCache {
   const Inference* find(const UsualKey& key) {
     const Usual& usual = usual_[key.hash() & (kNumUsual - 1)];
     // A place that nothing is kept in has a key of zeros, which no call has.
-    if (!(usual.key == key) || !enabled_) return nullptr;
+    if (!(usual.key == key)) return nullptr;
     ++hits_;
     return usual.inference;
   }
@@ -130,7 +130,10 @@ class InferenceCache {
   uint64_t hits() const { return hits_; }
   // Off: every call is inferred anew; what is known stays and is used again once on. For tests: what a cache makes of a
   // call must be what inference makes of it.
-  void set_enabled(bool on) { enabled_ = on; }
+  void set_enabled(bool on) {
+    enabled_ = on;
+    usual_.assign(kNumUsual, {});
+  }
   // What was inferred while off, one entry a call and conversion, in the order of the calls.
   const std::vector<std::unique_ptr<Inference>>& uncached() const { return uncached_; }
 

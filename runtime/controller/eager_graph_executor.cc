@@ -184,10 +184,10 @@ void EagerGraphExecutor::draft_record(const RecordStretch::Record& record) {
                              .num_inputs = shape.num_inputs,
                              .num_outputs = shape.num_outputs,
                              .num_scalars = shape.num_scalars});
-  const auto append = [](auto& to, auto items) { to.insert(to.end(), items.begin(), items.end()); };
-  append(graph.operands, log_.inputs(record));
-  append(graph.operands, log_.outputs(record));
-  append(graph.scalars, log_.scalars_of(record));
+  // They are few, so that one by one is the fastest.
+  for (OperandId slot : log_.inputs(record)) graph.operands.push_back(slot);
+  for (OperandId slot : log_.outputs(record)) graph.operands.push_back(slot);
+  for (const Scalar& scalar : log_.scalars_of(record)) graph.scalars.push_back(scalar);
   graph.source_lines.push_back({shape.file, shape.line});
   const SpecInfo& info = stream_.specs.at(shape.spec->id);
   if (info.is_read) return;
