@@ -16,7 +16,8 @@ namespace dtorch {
 struct PassContext {
   const SpecTable& specs;  // of the piece's Graph
   // A pass may rely on a release for what it does to a call this many records before it, and no more.
-  uint32_t lookahead = 0xFFFFFFFFu;
+  uint32_t lookahead = kAnyDistance;
+  static constexpr uint32_t kAnyDistance = 0xFFFFFFFFu;
 };
 
 // In a template (template.h) an operator's flags hold, while passes run, the number of the record that it comes from;
