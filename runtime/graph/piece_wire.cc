@@ -65,8 +65,9 @@ class Definitions {
     for (const MeshData* mesh : meshes) meshes_.push_back(put_mesh(builder_, *mesh));
   }
   uint32_t number_of(const TensorMeta* meta) {
+    DTORCH_CHECK(meta != nullptr, "an operand has no metadata");
     if (meta == last_meta_) return last_number_;  // a result is often the next one's operand
-    DTORCH_CHECK(meta != nullptr && meta->layout && meta->layout.mesh(), "an operand's metadata are incomplete");
+    DTORCH_CHECK(meta->layout && meta->layout.mesh(), "an operand's metadata are incomplete");
     const auto [entry, is_new] = meta_numbers_.try_emplace(meta, static_cast<uint32_t>(metas_.size()));
     if (is_new) add_meta(*meta);
     last_meta_ = meta;
