@@ -133,6 +133,33 @@ TEST_F(RecordTest, StaysRightWhenTheCacheGrows) {
   EXPECT_EQ(cache().num_entries(), 1200u);
 }
 
+TEST_F(RecordTest, ACacheThatIsFullInfersAnewAndKnowsItsSpecs) {
+  constexpr size_t kMost = 16;
+  InferenceCache full(8, kMost);
+  std::vector<const TensorMeta*> metas;
+  for (int64_t n = 1; n <= 40; ++n) metas.push_back(intern_meta({n}, kFloat32, Layout::replicated(mesh_)));
+  std::vector<const OperatorSpec*> specs;
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < metas.size(); ++i) {
+      const Inference& inference = full.get({&relu_op, {}, {&metas[i], 1}, {}, ConversionPolicy::kLocal}, {});
+      ASSERT_EQ(inference.spec->outputs.at(0), metas[i]);
+      if (round == 0) specs.push_back(inference.spec);
+      EXPECT_EQ(inference.spec, specs[i]) << "nodes know it by another number";
+      EXPECT_LE(full.num_entries(), kMost);
+    }
+  }
+  EXPECT_EQ(full.num_specs(), metas.size());
+  EXPECT_EQ(full.hits(), 0u);
+
+  UsualKey key;
+  key.set_input(0, metas[0]);
+  key.set_call(relu_op, {}, ConversionPolicy::kLocal);
+  full.remember(key, full.get({&relu_op, {}, {&metas[0], 1}, {}, ConversionPolicy::kLocal}, {}));
+  EXPECT_NE(full.find(key), nullptr);
+  for (size_t i = 1; i <= kMost; ++i) full.get({&relu_op, {}, {&metas[i], 1}, {}, ConversionPolicy::kLocal}, {});
+  EXPECT_EQ(full.find(key), nullptr) << "it was forgotten";
+}
+
 TEST_F(RecordTest, TakesASlotAgainAfterItsReleaseIsRecorded) {
   Tensor b = make({4}, on({Replicate(), Replicate()}));
   Tensor y = make({4}, on({Replicate(), Replicate()}));
