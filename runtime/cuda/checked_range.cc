@@ -26,7 +26,9 @@ void check_range(const at::Tensor& extremes, int64_t first, int64_t end, c10::st
 void define_checks() {
   // For ever, as the library.
   static auto* const library = new torch::Library(torch::Library::FRAGMENT, "dtorch", std::nullopt, __FILE__, __LINE__);
-  library->def(std::string(kCheckRange) + "(Tensor extremes, int first, int end, str what, str why) -> ()");
+  const std::string schema =
+      std::string(kCheckRange) + "(Tensor extremes, int first, int end, str what, str why) -> ()";
+  library->def(schema.c_str());
   library->impl(kCheckRange, torch::dispatch(c10::DispatchKey::CUDA, &check_range));
 }
 
