@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "mesh/mesh_kinds.h"
+
 namespace dtorch {
 namespace {
 
@@ -78,6 +80,8 @@ DeviceMesh::DeviceMesh(std::string kind, Shape shape, std::vector<int64_t> devic
   if (kind != "cpu" && kind != "cuda") {
     throw MeshError("unknown mesh kind \"" + kind + "\"; \"cpu\" and \"cuda\" are known" + called_at(where));
   }
+  const std::string problem = problem_of_mesh_kind(kind);
+  if (!problem.empty()) throw MeshError(problem + called_at(where));
   const int64_t count = check_shape(shape, where);
   if (static_cast<int64_t>(devices.size()) != count) {
     throw MeshError("mesh shape " + shape.str() + " needs " + std::to_string(count) + " device numbers, got " +

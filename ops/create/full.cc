@@ -2,21 +2,12 @@
 // attribute says).
 #include <algorithm>
 
-#include "ops/create/operators.h"
+#include "ops/create/full_attrs.h"
 
 namespace dtorch {
 namespace {
 
 using namespace create;
-
-struct FullAttrs : CreateAttrs {
-  bool floating = false;  // the value is a double, not an integer
-  template <class V>
-  void fields(V& v) {
-    CreateAttrs::fields(v);
-    v("floating", floating);
-  }
-};
 
 std::vector<OutputMeta> full_infer(const InferContext& context) {
   const auto& attributes = context.attributes<FullAttrs>();

@@ -2,6 +2,7 @@
 // ceil((o + 1) L / n)) of L. Batch and channels may be sharded. A sharded spatial dim: where n divides L all windows
 // have one length and the devices exchange rows at most (halo.h), else the dim is gathered; a mean over everything
 // (n = 1) is combined from sums. Gradients as those of the other pools.
+#include "ops/create/aten_call.h"
 #include "ops/image/halo.h"
 #include "ops/image/pool.h"
 #include "ops/math/functions.h"
@@ -9,8 +10,12 @@
 #include "ops/shape/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/_adaptive_avg_pool2d.h>
+#include <ATen/ops/_adaptive_avg_pool2d_backward.h>
 #include <ATen/ops/_adaptive_avg_pool2d_backward_cpu_dispatch.h>
 #include <ATen/ops/_adaptive_avg_pool2d_cpu_dispatch.h>
+#include <ATen/ops/adaptive_max_pool2d.h>
+#include <ATen/ops/adaptive_max_pool2d_backward.h>
 #include <ATen/ops/adaptive_max_pool2d_backward_cpu_dispatch.h>
 #include <ATen/ops/adaptive_max_pool2d_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
@@ -46,8 +51,8 @@ void kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   if (context.output_box(0).empty()) return set_output(context, 0, at::empty(sizes, x.options()));
   const at::Tensor part = read_part(a, to_plane(a, x), sizes);
-  const at::Tensor y = kOfMax ? std::get<0>(at::cpu::adaptive_max_pool2d(part, plane_of(a, sizes)))
-                              : at::cpu::_adaptive_avg_pool2d(part, plane_of(a, sizes));
+  const at::Tensor y = kOfMax ? std::get<0>(DTORCH_ATEN(adaptive_max_pool2d)(part, plane_of(a, sizes)))
+                              : DTORCH_ATEN(_adaptive_avg_pool2d)(part, plane_of(a, sizes));
   set_output(context, 0, from_plane(a, y));
 }
 void mean_grad_kernel(KernelContext& context) {
@@ -56,7 +61,7 @@ void mean_grad_kernel(KernelContext& context) {
   at::Tensor dx = at::zeros(output_sizes(context, 0), g.options());
   if (g.numel() > 0) {
     const at::Tensor part = read_part(a, to_plane(a, dx), g.sizes());
-    part.copy_(at::cpu::_adaptive_avg_pool2d_backward(to_plane(a, g).contiguous(), part.contiguous()));
+    part.copy_(DTORCH_ATEN(_adaptive_avg_pool2d_backward)(to_plane(a, g).contiguous(), part.contiguous()));
   }
   set_output(context, 0, dx);
 }
@@ -66,9 +71,9 @@ void max_grad_kernel(KernelContext& context) {
   at::Tensor dx = at::zeros(output_sizes(context, 0), g.options());
   if (g.numel() > 0) {
     const at::Tensor part = read_part(a, to_plane(a, x), g.sizes()).contiguous();
-    const at::Tensor indices = std::get<1>(at::cpu::adaptive_max_pool2d(part, plane_of(a, g.sizes())));
+    const at::Tensor indices = std::get<1>(DTORCH_ATEN(adaptive_max_pool2d)(part, plane_of(a, g.sizes())));
     read_part(a, to_plane(a, dx), g.sizes())
-        .copy_(at::cpu::adaptive_max_pool2d_backward(to_plane(a, g).contiguous(), part, indices));
+        .copy_(DTORCH_ATEN(adaptive_max_pool2d_backward)(to_plane(a, g).contiguous(), part, indices));
   }
   set_output(context, 0, dx);
 }

@@ -12,13 +12,18 @@
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/upsample_bilinear2d.h>
+#include <ATen/ops/upsample_bilinear2d_backward.h>
 #include <ATen/ops/upsample_bilinear2d_backward_cpu_dispatch.h>
 #include <ATen/ops/upsample_bilinear2d_cpu_dispatch.h>
+#include <ATen/ops/upsample_nearest2d.h>
+#include <ATen/ops/upsample_nearest2d_backward.h>
 #include <ATen/ops/upsample_nearest2d_backward_cpu_dispatch.h>
 #include <ATen/ops/upsample_nearest2d_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -124,7 +129,8 @@ LocalSources local_sources(const InterpolateAttrs& a, size_t s, int64_t first, i
   }
   std::vector<int64_t> sizes(static_cast<size_t>(like.dim()), 1);
   sizes[s + 2] = count;
-  return {at::tensor(from), at::tensor(to), at::tensor(weights, like.options()).view(sizes)};
+  const at::TensorOptions numbers = like.options().dtype(at::kLong);
+  return {at::tensor(from, numbers), at::tensor(to, numbers), at::tensor(weights, like.options()).view(sizes)};
 }
 
 struct Plane {
@@ -160,8 +166,8 @@ void kernel(KernelContext& context) {
   const Plane plane = plane_of(a, sizes);
   if (plane.in != plane.out) {
     const at::Tensor two = a.out.size() == 1 ? x.unsqueeze(2) : x;
-    x = a.linear ? at::cpu::upsample_bilinear2d(two, plane.out, a.align_corners, plane.scale_h, plane.scale_w)
-                 : at::cpu::upsample_nearest2d(two, plane.out, plane.scale_h, plane.scale_w);
+    x = a.linear ? DTORCH_ATEN(upsample_bilinear2d)(two, plane.out, a.align_corners, plane.scale_h, plane.scale_w)
+                 : DTORCH_ATEN(upsample_nearest2d)(two, plane.out, plane.scale_h, plane.scale_w);
   }
   set_output(context, 0, x.reshape(sizes));
 }
@@ -179,9 +185,9 @@ void grad_kernel(KernelContext& context) {
   if (plane.in != plane.out) {
     const at::Tensor two = (a.out.size() == 1 ? g.unsqueeze(2) : g).contiguous();
     const std::vector<int64_t> x_sizes = {g.size(0), g.size(1), plane.in[0], plane.in[1]};
-    g = a.linear ? at::cpu::upsample_bilinear2d_backward(two, plane.out, x_sizes, a.align_corners, plane.scale_h,
-                                                         plane.scale_w)
-                 : at::cpu::upsample_nearest2d_backward(two, plane.out, x_sizes, plane.scale_h, plane.scale_w);
+    g = a.linear ? DTORCH_ATEN(upsample_bilinear2d_backward)(two, plane.out, x_sizes, a.align_corners, plane.scale_h,
+                                                             plane.scale_w)
+                 : DTORCH_ATEN(upsample_nearest2d_backward)(two, plane.out, x_sizes, plane.scale_h, plane.scale_w);
     g = g.reshape(local);
   }
   for (size_t s = 0; s < a.cut.size(); ++s) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/image/norm_device.h"
+
 namespace dtorch::image {
 namespace {
 
@@ -69,6 +71,7 @@ std::vector<NativeTensor> packed_inputs(const KernelContext& context) {
 }  // namespace
 
 void norm_sums_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_sums_on_device(context);
   const std::vector<NativeTensor> in = packed_inputs(context);
   double* sums = new_statistics(context, 0);
   visit_dtype(in[0].dtype(), [&]<class T>() {
@@ -83,6 +86,7 @@ void norm_sums_kernel(KernelContext& context) {
 }
 
 void norm_squares_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_squares_on_device(context);
   const std::vector<NativeTensor> in = packed_inputs(context);
   double* squares = new_statistics(context, 0);
   const double* means = statistics_of(in[1]);
@@ -101,6 +105,7 @@ void norm_squares_kernel(KernelContext& context) {
 }
 
 void norm_apply_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_apply_on_device(context);
   const auto& a = context.attributes<NormAttrs>();
   const std::vector<NativeTensor> in = packed_inputs(context);
   const double *means = statistics_of(in[1]), *variances = statistics_of(in[2]);
@@ -124,6 +129,7 @@ void norm_apply_kernel(KernelContext& context) {
 }
 
 void norm_grad_sums_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_grad_sums_on_device(context);
   const std::vector<NativeTensor> in = packed_inputs(context);
   double *sums = new_statistics(context, 0), *products = new_statistics(context, 1);
   const double* means = statistics_of(in[2]);
@@ -146,6 +152,7 @@ void norm_grad_sums_kernel(KernelContext& context) {
 }
 
 void norm_input_grad_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_input_grad_on_device(context);
   const auto& a = context.attributes<NormAttrs>();
   const std::vector<NativeTensor> in = packed_inputs(context);
   const double *means = statistics_of(in[2]), *variances = statistics_of(in[3]);
@@ -175,6 +182,7 @@ void norm_input_grad_kernel(KernelContext& context) {
 }
 
 void norm_weight_grad_kernel(KernelContext& context) {
+  if (is_on_device(context)) return norm_weight_grad_on_device(context);
   const auto& a = context.attributes<NormAttrs>();
   const std::vector<NativeTensor> in = packed_inputs(context);
   const double *means = statistics_of(in[2]), *variances = statistics_of(in[3]);

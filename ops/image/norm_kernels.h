@@ -1,4 +1,5 @@
-// Kernels of norm.cc, on memory alone. Statistics are float64. Private to this room.
+// Kernels of norm.cc; on the CPU on memory alone, elsewhere norm_device.h. Statistics are float64. Private to this
+// room.
 #pragma once
 #include "ops/image/norm.h"
 

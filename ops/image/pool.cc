@@ -3,15 +3,20 @@
 // Outside of x a maximum has -infinity and a mean 0; count_include_pad says whether such rows count. A mean is linear
 // in x. Gradients: of a maximum g at the first greatest element, found again in x; of a mean g's share of the window.
 #include "ops/image/pool.h"
+#include "ops/create/aten_call.h"
 
 #include <algorithm>
 
 #include "ops/move/combine.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/avg_pool2d_backward_cpu_dispatch.h>
 #include <ATen/ops/avg_pool2d_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/max_pool2d_with_indices_backward_cpu_dispatch.h>
 #include <ATen/ops/max_pool2d_with_indices_cpu_dispatch.h>
 #include <ATen/ops/tensor.h>
@@ -43,8 +48,8 @@ std::vector<int64_t> own_padding(const PoolAttrs& a) {
 }
 
 std::tuple<at::Tensor, at::Tensor> max_and_indices(const PoolAttrs& a, const at::Tensor& part) {
-  return at::cpu::max_pool2d_with_indices(part, plane(a.kernel), plane(a.stride), own_padding(a), plane(a.dilation),
-                                          a.ceil_mode);
+  return DTORCH_ATEN(max_pool2d_with_indices)(part, plane(a.kernel), plane(a.stride), own_padding(a), plane(a.dilation),
+                                              a.ceil_mode);
 }
 void max_pool_kernel(KernelContext& context) {
   const auto& a = context.attributes<PoolAttrs>();
@@ -62,9 +67,9 @@ void max_pool_grad_kernel(KernelContext& context) {
     const at::Tensor part = read_part(a, to_plane(a, x), g.sizes()).contiguous();
     const at::Tensor indices = std::get<1>(max_and_indices(a, part));
     read_part(a, to_plane(a, dx), g.sizes())
-        .copy_(at::cpu::max_pool2d_with_indices_backward(to_plane(a, g).contiguous(), part, plane(a.kernel),
-                                                         plane(a.stride), own_padding(a), plane(a.dilation),
-                                                         a.ceil_mode, indices));
+        .copy_(DTORCH_ATEN(max_pool2d_with_indices_backward)(to_plane(a, g).contiguous(), part, plane(a.kernel),
+                                                             plane(a.stride), own_padding(a), plane(a.dilation),
+                                                             a.ceil_mode, indices));
   }
   set_output(context, 0, dx);
 }
@@ -97,8 +102,8 @@ void avg_pool_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   if (context.output_box(0).empty()) return set_output(context, 0, at::empty(sizes, x.options()));
   at::Tensor mean =
-      from_plane(a, at::cpu::avg_pool2d(read_part(a, to_plane(a, x), sizes), plane(a.kernel), plane(a.stride),
-                                        own_padding(a), a.ceil_mode, a.count_include_pad, own_divisor(a)));
+      from_plane(a, DTORCH_ATEN(avg_pool2d)(read_part(a, to_plane(a, x), sizes), plane(a.kernel), plane(a.stride),
+                                            own_padding(a), a.ceil_mode, a.count_include_pad, own_divisor(a)));
   if (a.any_cut() && a.divisor == 0) mean = mean.div(window_counts(a, context.output_box(0), mean));
   set_output(context, 0, mean);
 }
@@ -109,9 +114,9 @@ void avg_pool_grad_kernel(KernelContext& context) {
   if (g.numel() > 0) {
     if (a.any_cut() && a.divisor == 0) g = g.div(window_counts(a, context.input_box(0), g));
     const at::Tensor part = read_part(a, to_plane(a, dx), g.sizes());
-    part.copy_(at::cpu::avg_pool2d_backward(to_plane(a, g).contiguous(), part.contiguous(), plane(a.kernel),
-                                            plane(a.stride), own_padding(a), a.ceil_mode, a.count_include_pad,
-                                            own_divisor(a)));
+    part.copy_(DTORCH_ATEN(avg_pool2d_backward)(to_plane(a, g).contiguous(), part.contiguous(), plane(a.kernel),
+                                                plane(a.stride), own_padding(a), a.ceil_mode, a.count_include_pad,
+                                                own_divisor(a)));
   }
   set_output(context, 0, dx);
 }

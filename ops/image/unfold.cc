@@ -9,11 +9,14 @@
 #include "ops/shape/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/col2im.h>
 #include <ATen/ops/col2im_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/im2col.h>
 #include <ATen/ops/im2col_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -88,7 +91,7 @@ void unfold_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const at::IntArrayRef sizes = output_sizes(context, 0);
   if (context.output_box(0).empty()) return set_output(context, 0, at::empty(sizes, x.options()));
-  set_output(context, 0, at::cpu::im2col(x, a.kernel, a.dilation, a.padding, a.stride));
+  set_output(context, 0, DTORCH_ATEN(im2col)(x, a.kernel, a.dilation, a.padding, a.stride));
 }
 void fold_kernel(KernelContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
@@ -96,7 +99,7 @@ void fold_kernel(KernelContext& context) {
   if (context.output_box(0).empty()) {
     return set_output(context, 0, at::empty(output_sizes(context, 0), x.options()));
   }
-  set_output(context, 0, at::cpu::col2im(x, a.size, a.kernel, a.dilation, a.padding, a.stride));
+  set_output(context, 0, DTORCH_ATEN(col2im)(x, a.size, a.kernel, a.dilation, a.padding, a.stride));
 }
 #endif
 

@@ -13,11 +13,15 @@
 #include "ops/move/combine.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/bincount_cpu_dispatch.h>
+#include <ATen/ops/histc.h>
 #include <ATen/ops/histc_cpu_dispatch.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -67,12 +71,19 @@ void bincount_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const at::ScalarType type = scalar_type(context.output_meta(0).dtype);
   if (x.numel() == 0) {
-    set_output(context, 0, at::zeros(output_sizes(context, 0), tensor_options(context.output_meta(0).dtype)));
+    set_output(context, 0, at::zeros(output_sizes(context, 0), x.options().dtype(type)));
     return;
   }
   std::optional<at::Tensor> weights;
   if (context.num_inputs() > 1) weights = input(context, 1);
-  const at::Tensor counts = at::cpu::bincount(x, weights, context.attributes<CountAttrs>().bins);
+  if (!x.is_cpu()) {
+    // LibTorch's would look at the largest element.
+    at::Tensor sums = at::zeros({context.attributes<CountAttrs>().bins}, x.options().dtype(type));
+    const at::Tensor of_elements = weights ? weights->to(type) : at::ones_like(x, x.options().dtype(type));
+    set_output(context, 0, sums.scatter_add_(0, x.to(at::kLong), of_elements));
+    return;
+  }
+  const at::Tensor counts = DTORCH_ATEN(bincount)(x, weights, context.attributes<CountAttrs>().bins);
   set_output(context, 0, counts.to(type));
 }
 
@@ -86,7 +97,7 @@ void histc_kernel(KernelContext& context) {
   }
   // Equal bounds would be replaced by those of this part; LibTorch widens equal bounds of data by 1.
   const bool equal = low == high;
-  set_output(context, 0, at::cpu::histc(x, bins, equal ? low - 1 : low, equal ? high + 1 : high));
+  set_output(context, 0, DTORCH_ATEN(histc)(x, bins, equal ? low - 1 : low, equal ? high + 1 : high));
 }
 #endif
 

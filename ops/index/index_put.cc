@@ -11,6 +11,7 @@
 #include "ops/index/operators.h"
 #include "ops/index/placing.h"
 #include "ops/index/positions.h"
+#include "ops/index/put_on_device.h"
 #include "ops/math/operators.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
@@ -125,6 +126,10 @@ void kernel(KernelContext& context) {
     at::Tensor offsets = input(context, 1).to(at::kLong).mul(0);
     for (size_t i = 0; i < local.positions.size(); ++i)
       offsets.add_(local.positions[i], out.stride(attributes.dims[i]));
+    if (!out.is_cpu()) {
+      put_on_device(out, offsets, local.held, sizes, strides, values, attributes.accumulate);
+      return set_output(context, 0, std::move(out));
+    }
     if (local.held.defined()) offsets.masked_fill_(local.held.logical_not(), -1);
     offsets = offsets.contiguous();
     Writes writes{offsets.const_data_ptr<int64_t>(), offsets.numel(), steps_of(sizes, strides), true};

@@ -1,6 +1,7 @@
 // What kernels of this room share. Empty in builds without kernels.
 #pragma once
 #include "dtorch/kernel.h"
+#include "ops/create/checked_index.h"
 
 #if DTORCH_WITH_KERNELS
 #include <string>
@@ -11,8 +12,12 @@ namespace dtorch::indexing {
 // count from the end. May share `index`'s memory.
 inline at::Tensor checked_positions(const at::Tensor& index, int64_t size, bool wraps) {
   at::Tensor positions = index.to(at::kLong).contiguous();
-  const int64_t* data = positions.const_data_ptr<int64_t>();
   const int64_t first = wraps ? -size : 0;
+  if (!positions.is_cpu()) {
+    positions = checked_on_device(positions, first, size, "index");
+    return wraps ? positions.add(positions.lt(0).to(at::kLong), size) : positions;
+  }
+  const int64_t* data = positions.const_data_ptr<int64_t>();
   bool negative = false;
   for (int64_t i = 0; i < positions.numel(); ++i) {
     if (data[i] < first || data[i] >= size) {

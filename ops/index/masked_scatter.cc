@@ -2,12 +2,15 @@
 // device needs mask and source whole, since a position's number among the true ones counts over the whole mask. Linear
 // in x and source together. Gradients: x: g, 0 where masked; source: masked elements of g, then zeros
 // (masked_scatter_grad, linear in g, Partial where g is sharded).
+#include "ops/create/aten_call.h"
+#include "ops/create/checked_index.h"
 #include "ops/index/kernels.h"
 #include "ops/index/operators.h"
 #include "ops/index/placing.h"
 #include "ops/math/operators.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/where.h>
 #include <ATen/ops/where_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 #endif
@@ -62,13 +65,13 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 struct LocalMask {
   at::Tensor mask;
   at::Tensor numbers;  // of the position among all true ones, where mask is true
-  int64_t num_true = 0;
+  at::Tensor count;    // of all true ones: [1], or [0] of an empty mask
 };
 // Of a whole mask, the part in `box`.
 LocalMask local_mask(const at::Tensor& whole, const Box& box) {
   const at::Tensor counts = whole.reshape({-1}).cumsum(0, at::kLong);
-  LocalMask local{whole, counts.sub(1).view(whole.sizes()), 0};
-  if (counts.numel() > 0) local.num_true = counts.const_data_ptr<int64_t>()[counts.numel() - 1];
+  LocalMask local{whole, counts.sub(1).view(whole.sizes()),
+                  counts.narrow(0, std::max<int64_t>(0, counts.numel() - 1), std::min<int64_t>(1, counts.numel()))};
   for (int64_t d = 0; d < box.ndim(); ++d) {
     local.mask = local.mask.narrow(d, box.offset[d], box.size[d]);
     local.numbers = local.numbers.narrow(d, box.offset[d], box.size[d]);
@@ -79,21 +82,35 @@ LocalMask local_mask(const at::Tensor& whole, const Box& box) {
 void kernel(KernelContext& context) {
   const at::Tensor &x = input(context, 0), &source = input(context, 2);
   const LocalMask local = local_mask(input(context, 1), context.input_box(0));
-  if (local.num_true > source.numel()) {
-    throw RuntimeFault("the mask has " + std::to_string(local.num_true) + " true elements, source " +
+  const bool on_cpu = local.count.is_cpu();
+  const int64_t num_true = on_cpu && local.count.numel() > 0 ? *local.count.const_data_ptr<int64_t>() : 0;
+  if (num_true > source.numel()) {
+    throw RuntimeFault("the mask has " + std::to_string(num_true) + " true elements, source " +
                        std::to_string(source.numel()));
   }
-  if (local.num_true == 0) {
+  if (!on_cpu)
+    checked_on_device(local.count, 0, source.numel() + 1, "the mask's number of true elements,", {},
+                      ": source has too few");
+  if (on_cpu ? num_true == 0 : source.numel() == 0) {
     set_output(context, 0, x.clone(at::MemoryFormat::Contiguous));
     return;
   }
-  const at::Tensor values = source.reshape({-1}).take(local.numbers.clamp_min(0));
-  set_output(context, 0, at::cpu::where(local.mask, values, x));
+  const at::Tensor values = source.reshape({-1}).take(local.numbers.clamp(0, source.numel() - 1));
+  set_output(context, 0, DTORCH_ATEN(where)(local.mask, values, x));
 }
 void grad_kernel(KernelContext& context) {
   const at::Tensor& g = input(context, 0);
   const LocalMask local = local_mask(input(context, 1), context.input_box(0));
   at::Tensor out = at::zeros(output_sizes(context, 0), g.options());
+  if (!g.is_cpu()) {
+    // One place more takes what isn't masked: how many are would have to be read.
+    const int64_t count = out.numel();
+    const at::Tensor places = at::where(local.mask, local.numbers.clamp_max(count), count);
+    at::Tensor wider = at::zeros({count + 1}, g.options());
+    wider.scatter_(0, places.reshape({-1}), g.reshape({-1}));
+    set_output(context, 0, wider.narrow(0, 0, count).view(out.sizes()));
+    return;
+  }
   out.view({-1}).index_copy_(0, local.numbers.masked_select(local.mask), g.masked_select(local.mask));
   set_output(context, 0, std::move(out));
 }

@@ -9,10 +9,12 @@
 #include "ops/move/combine.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/searchsorted_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -62,10 +64,11 @@ void search_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<SearchAttrs>();
   const at::Tensor sorted = input(context, 0).contiguous(), values = input(context, 1).contiguous();
   if (sorted.numel() == 0 || values.numel() == 0) {
-    set_output(context, 0, at::zeros(output_sizes(context, 0), tensor_options(context.output_meta(0).dtype)));
+    set_output(context, 0,
+               at::zeros(output_sizes(context, 0), values.options().dtype(scalar_type(context.output_meta(0).dtype))));
     return;
   }
-  set_output(context, 0, at::cpu::searchsorted(sorted, values, attributes.int32, attributes.right));
+  set_output(context, 0, DTORCH_ATEN(searchsorted)(sorted, values, attributes.int32, attributes.right));
 }
 #endif
 

@@ -6,9 +6,11 @@
 #include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/sort.h>
 #include <ATen/ops/sort_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -48,7 +50,7 @@ std::vector<Tensor> sort_gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void sort_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<SortAttrs>();
-  auto [values, indices] = at::cpu::sort(input(context, 0), /*stable=*/true, attributes.dim, attributes.descending);
+  auto [values, indices] = DTORCH_ATEN(sort)(input(context, 0), /*stable=*/true, attributes.dim, attributes.descending);
   set_output(context, 0, values);
   set_output(context, 1, indices);
 }

@@ -15,6 +15,7 @@
 #include "ops/shape/operators.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #endif
 
@@ -122,6 +123,19 @@ at::Tensor back_along(const at::Tensor& rows, int64_t dim, int64_t ndim) {
   return ndim == 0 ? rows.reshape({}) : rows.movedim(-1, dim).contiguous();
 }
 
+// The same as Selection for other devices than the CPU: a stable sort, since equal elements lie in the order of their
+// numbers, of candidates as well.
+std::pair<at::Tensor, at::Tensor> sorted_best(const at::Tensor& x, const at::Tensor& numbers, int64_t first_number,
+                                              int64_t k, bool largest, const at::Scalar& worst) {
+  const int64_t found = std::min(k, x.size(-1));
+  const auto [sorted, order] = x.sort(/*stable=*/true, -1, largest);
+  at::Tensor values = sorted.narrow(-1, 0, found), indices = order.narrow(-1, 0, found);
+  indices = numbers.defined() ? numbers.gather(-1, indices) : indices.add(first_number);
+  if (found == k) return {values, indices};
+  return {at::constant_pad_nd(values, {0, k - found}, worst),
+          at::constant_pad_nd(indices, {0, k - found}, std::numeric_limits<int64_t>::max())};
+}
+
 // Of candidates input 1 has the numbers.
 void topk_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<TopkAttrs>();
@@ -131,10 +145,17 @@ void topk_kernel(KernelContext& context) {
   const at::Tensor numbers = context.num_inputs() > 1 ? rows_along(input(context, 1), dim) : at::Tensor();
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = ndim == 0 ? 1 : context.output_box(0).size[dim];
-  const at::Tensor values = at::empty(sizes, x.options()), indices = at::empty(sizes, tensor_options(kInt64));
   // Nothing comes after NaN among the smallest.
   at::Scalar worst = math::worst_value(dtype, attributes.largest);
   if (!attributes.largest && is_floating(dtype)) worst = std::numeric_limits<double>::quiet_NaN();
+  if (!x.is_cpu()) {
+    auto [values, indices] = sorted_best(x, numbers, ndim == 0 ? 0 : context.input_box(0).offset[dim], sizes.back(),
+                                         attributes.largest, worst);
+    set_output(context, 0, back_along(values, dim, ndim));
+    set_output(context, 1, back_along(indices, dim, ndim));
+    return;
+  }
+  const at::Tensor values = at::empty(sizes, x.options()), indices = at::empty(sizes, x.options().dtype(at::kLong));
   visit_dtype(dtype, [&]<class T>() {
     T worst_value;
     if constexpr (std::is_integral_v<T>) {

@@ -8,11 +8,13 @@
 #include "ops/math/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/binary_cross_entropy.h>
 #include <ATen/ops/binary_cross_entropy_native.h>
 #include <ATen/ops/binary_cross_entropy_with_logits_native.h>
 #include <ATen/ops/soft_margin_loss_native.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -74,8 +76,8 @@ at::Tensor spread_input(const KernelContext& context, size_t i) {
 }
 void bce_kernel(KernelContext& context) {
   set_output(context, 0,
-             at::native::binary_cross_entropy_cpu(spread_input(context, 0), spread_input(context, 1), std::nullopt,
-                                                  kNoReduction));
+             DTORCH_BY_DEVICE(at::native::binary_cross_entropy_cpu, at::binary_cross_entropy)(
+                 spread_input(context, 0), spread_input(context, 1), std::nullopt, kNoReduction));
 }
 void logits_kernel(KernelContext& context) {
   std::optional<at::Tensor> pos_weight;

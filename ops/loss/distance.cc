@@ -7,10 +7,13 @@
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/huber_loss.h>
 #include <ATen/ops/huber_loss_native.h>
+#include <ATen/ops/smooth_l1_loss.h>
 #include <ATen/ops/smooth_l1_loss_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -54,11 +57,13 @@ std::pair<at::Tensor, at::Tensor> promoted(const KernelContext& context) {
 }
 void smooth_l1_kernel(KernelContext& context) {
   const auto [x, target] = promoted(context);
-  set_output(context, 0, at::cpu::smooth_l1_loss(x, target, kNoReduction, context.attributes<KneeAttrs>().knee));
+  set_output(context, 0, DTORCH_ATEN(smooth_l1_loss)(x, target, kNoReduction, context.attributes<KneeAttrs>().knee));
 }
 void huber_kernel(KernelContext& context) {
   const auto [x, target] = promoted(context);
-  set_output(context, 0, at::native::huber_loss(x, target, kNoReduction, context.attributes<KneeAttrs>().knee));
+  set_output(context, 0,
+             DTORCH_BY_DEVICE(at::native::huber_loss, at::huber_loss)(x, target, kNoReduction,
+                                                                      context.attributes<KneeAttrs>().knee));
 }
 #endif
 

@@ -6,11 +6,14 @@
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/multi_margin_loss.h>
+#include <ATen/ops/multi_margin_loss_backward.h>
 #include <ATen/ops/multi_margin_loss_backward_native.h>
 #include <ATen/ops/multi_margin_loss_native.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -88,19 +91,20 @@ void kernel(KernelContext& context) {
   const auto& attributes = context.attributes<MarginAttrs>();
   const Operands operands(context, 0);
   set_output(context, 0,
-             operands.targets.numel() == 0
-                 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
-                 : at::native::multi_margin_loss_cpu(operands.input_part, operands.targets, attributes.p,
-                                                     attributes.margin, operands.weight, kNoReduction));
+             operands.targets.numel() == 0 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
+                                           : DTORCH_BY_DEVICE(at::native::multi_margin_loss_cpu, at::multi_margin_loss)(
+                                                 operands.input_part, operands.targets, attributes.p, attributes.margin,
+                                                 operands.weight, kNoReduction));
 }
 void grad_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<MarginAttrs>();
   const Operands operands(context, 1);
   set_output(context, 0,
-             operands.targets.numel() == 0 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
-                                           : at::native::multi_margin_loss_cpu_backward(
-                                                 input(context, 0).contiguous(), operands.input_part, operands.targets,
-                                                 attributes.p, attributes.margin, operands.weight, kNoReduction));
+             operands.targets.numel() == 0
+                 ? at::zeros(output_sizes(context, 0), operands.input_part.options())
+                 : DTORCH_BY_DEVICE(at::native::multi_margin_loss_cpu_backward, at::multi_margin_loss_backward)(
+                       input(context, 0).contiguous(), operands.input_part, operands.targets, attributes.p,
+                       attributes.margin, operands.weight, kNoReduction));
 }
 #endif
 

@@ -12,11 +12,15 @@
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/nll_loss2d_forward.h>
 #include <ATen/ops/nll_loss2d_forward_native.h>
+#include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/nll_loss_forward_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
+#include "ops/loss/local_classes.h"
 #endif
 
 namespace dtorch {
@@ -127,48 +131,10 @@ Rule weight_rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 
 #if DTORCH_WITH_KERNELS
-bool is_half(const at::Tensor& x) { return x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16; }
-at::Tensor wide(const at::Tensor& x) { return (is_half(x) ? x.to(at::kFloat) : x).contiguous(); }
-
-// Contiguous int64 targets; those that aren't ignored must be inside [0, classes).
-at::Tensor checked_targets(const at::Tensor& targets, int64_t ignore_index, int64_t classes) {
-  at::Tensor out = targets.to(at::kLong).contiguous();
-  const int64_t* data = out.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    if (data[i] != ignore_index && (data[i] < 0 || data[i] >= classes)) {
-      throw RuntimeFault("target " + std::to_string(data[i]) + " is outside [0, " + std::to_string(classes) +
-                         ") and isn't ignore_index " + std::to_string(ignore_index));
-    }
-  }
-  return out;
+LocalClasses local_classes(const KernelContext& context, size_t x) {
+  const auto& attributes = context.attributes<ClassAttrs>();
+  return {context, x, attributes.class_dim, attributes.ignore_index};
 }
-
-// A part of input [outer, classes first .. first + count, inner] and its targets [outer, inner].
-struct LocalClasses {
-  LocalClasses(const KernelContext& context, size_t x) {
-    const auto& attributes = context.attributes<ClassAttrs>();
-    const Box& box = context.input_box(x);
-    const auto dim = attributes.class_dim;
-    first = box.offset[dim];
-    count = box.size[dim];
-    for (int64_t d = dim + 1; d < box.ndim(); ++d) inner *= box.size[d];
-    ignore_index = attributes.ignore_index;
-    targets = checked_targets(input(context, x + 1), ignore_index, context.input_meta(x).global_shape[dim]);
-    if (context.num_inputs() > x + 2) weight = wide(input(context, x + 2));
-  }
-  // f(row, place in input, local class) of each row whose target is one of these classes.
-  template <class F>
-  void for_each(F&& f) const {
-    const int64_t* data = targets.const_data_ptr<int64_t>();
-    for (int64_t row = 0; row < targets.numel(); ++row) {
-      const int64_t local = data[row] - first;
-      if (data[row] == ignore_index || local < 0 || local >= count) continue;
-      f(row, (row / inner * count + local) * inner + row % inner, local);
-    }
-  }
-  int64_t first = 0, count = 0, inner = 1, ignore_index = 0;
-  at::Tensor targets, weight;  // weight may be undefined
-};
 
 // f.operator()<T>() with T the type of a floating, not half, tensor.
 template <class F>
@@ -181,22 +147,31 @@ void with_type(const at::Tensor& x, F&& f) {
 }
 
 void rows_kernel(KernelContext& context) {
-  const LocalClasses classes(context, 0);
+  const LocalClasses classes = local_classes(context, 0);
   const at::Tensor x = wide(input(context, 0));
+  const auto class_dim = context.attributes<ClassAttrs>().class_dim;
   at::Tensor out = at::zeros(output_sizes(context, 0), x.options());
-  with_type(x, [&]<class T>() {
-    const T* from = x.const_data_ptr<T>();
-    const T* weight = classes.weight.defined() ? classes.weight.const_data_ptr<T>() : nullptr;
-    T* to = out.mutable_data_ptr<T>();
-    classes.for_each([&](int64_t row, int64_t at, int64_t local) {
-      to[row] = weight != nullptr ? -from[at] * weight[local] : -from[at];
+  if (!x.is_cpu() && x.numel() > 0) {
+    const auto [local, none] = classes.inside();
+    at::Tensor losses = x.gather(class_dim, local.unsqueeze(class_dim)).squeeze(class_dim).neg_();
+    if (classes.weight.defined()) losses.mul_(classes.weights_of(local));
+    set_output(context, 0, losses.masked_fill_(none, 0).to(input(context, 0).scalar_type()));
+    return;
+  }
+  if (x.is_cpu())
+    with_type(x, [&]<class T>() {
+      const T* from = x.const_data_ptr<T>();
+      const T* weight = classes.weight.defined() ? classes.weight.const_data_ptr<T>() : nullptr;
+      T* to = out.mutable_data_ptr<T>();
+      classes.for_each([&](int64_t row, int64_t at, int64_t local) {
+        to[row] = weight != nullptr ? -from[at] * weight[local] : -from[at];
+      });
     });
-  });
   set_output(context, 0, out.to(input(context, 0).scalar_type()));
 }
 
 void total_kernel(KernelContext& context) {
-  const LocalClasses classes(context, 0);
+  const LocalClasses classes = local_classes(context, 0);
   const at::Tensor x = wide(input(context, 0));
   const at::ScalarType type = input(context, 0).scalar_type();
   std::optional<at::Tensor> weight;
@@ -206,12 +181,12 @@ void total_kernel(KernelContext& context) {
   if (classes.targets.numel() > 0 && classes.inner * classes.targets.numel() > 0) {
     const int64_t dim = context.attributes<ClassAttrs>().class_dim;
     if (dim == x.dim() - 1) {
-      std::tie(total, total_weight) = at::cpu::nll_loss_forward(x.view({-1, classes.count}), classes.targets.view({-1}),
-                                                                weight, kSumReduction, classes.ignore_index);
+      std::tie(total, total_weight) = DTORCH_ATEN(nll_loss_forward)(
+          x.view({-1, classes.count}), classes.targets.view({-1}), weight, kSumReduction, classes.ignore_index);
     } else {
       // As LibTorch does for any number of dims after the classes'.
       const int64_t outer = classes.targets.numel() / classes.inner;
-      std::tie(total, total_weight) = at::native::nll_loss2d_forward_cpu(
+      std::tie(total, total_weight) = DTORCH_BY_DEVICE(at::native::nll_loss2d_forward_cpu, at::nll_loss2d_forward)(
           x.view({outer, classes.count, 1, classes.inner}), classes.targets.view({outer, 1, classes.inner}), weight,
           kSumReduction, classes.ignore_index);
     }
@@ -221,17 +196,25 @@ void total_kernel(KernelContext& context) {
 }
 
 void grad_kernel(KernelContext& context) {
-  const LocalClasses classes(context, 1);
+  const LocalClasses classes = local_classes(context, 1);
   const at::Tensor g = wide(input(context, 0).expand(classes.targets.sizes()));
   at::Tensor out = at::zeros(output_sizes(context, 0), g.options());
-  with_type(g, [&]<class T>() {
-    const T* from = g.const_data_ptr<T>();
-    const T* weight = classes.weight.defined() ? classes.weight.const_data_ptr<T>() : nullptr;
-    T* to = out.mutable_data_ptr<T>();
-    classes.for_each([&](int64_t row, int64_t at, int64_t local) {
-      to[at] = weight != nullptr ? -weight[local] * from[row] : -from[row];
+  if (!g.is_cpu() && out.numel() > 0) {
+    const auto class_dim = context.attributes<ClassAttrs>().class_dim;
+    const auto [local, none] = classes.inside();
+    at::Tensor of_rows = g.neg();
+    if (classes.weight.defined()) of_rows.mul_(classes.weights_of(local));
+    out.scatter_(class_dim, local.unsqueeze(class_dim), of_rows.masked_fill_(none, 0).unsqueeze(class_dim));
+  }
+  if (g.is_cpu())
+    with_type(g, [&]<class T>() {
+      const T* from = g.const_data_ptr<T>();
+      const T* weight = classes.weight.defined() ? classes.weight.const_data_ptr<T>() : nullptr;
+      T* to = out.mutable_data_ptr<T>();
+      classes.for_each([&](int64_t row, int64_t at, int64_t local) {
+        to[at] = weight != nullptr ? -weight[local] * from[row] : -from[row];
+      });
     });
-  });
   set_output(context, 0, out.to(scalar_type(context.output_meta(0).dtype)));
 }
 
@@ -241,17 +224,24 @@ void weight_kernel(KernelContext& context) {
   const at::Tensor weight = wide(input(context, 1));
   const at::Tensor targets = checked_targets(input(context, 0), ignore_index, context.input_meta(1).global_shape[0]);
   at::Tensor out = at::zeros({}, weight.options());
-  with_type(weight, [&]<class T>() {
-    double total = 0;
-    const int64_t* data = targets.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < targets.numel(); ++i) {
-      const int64_t local = data[i] - box.offset[0];
-      if (data[i] != ignore_index && local >= 0 && local < box.size[0]) {
-        total += static_cast<double>(weight.const_data_ptr<T>()[local]);
+  if (!weight.is_cpu() && weight.numel() > 0 && targets.numel() > 0) {
+    const at::Tensor local = targets.sub(box.offset[0]), inside = local.clamp(0, box.size[0] - 1);
+    const at::Tensor none = local.ne(inside).logical_or_(targets.eq(ignore_index));
+    const at::Tensor weights = weight.index_select(0, inside.view({-1})).to(at::kDouble);
+    out = weights.masked_fill_(none.view({-1}), 0).sum().to(weight.scalar_type());
+  }
+  if (weight.is_cpu())
+    with_type(weight, [&]<class T>() {
+      double total = 0;
+      const int64_t* data = targets.const_data_ptr<int64_t>();
+      for (int64_t i = 0; i < targets.numel(); ++i) {
+        const int64_t local = data[i] - box.offset[0];
+        if (data[i] != ignore_index && local >= 0 && local < box.size[0]) {
+          total += static_cast<double>(weight.const_data_ptr<T>()[local]);
+        }
       }
-    }
-    *out.mutable_data_ptr<T>() = static_cast<T>(total);
-  });
+      *out.mutable_data_ptr<T>() = static_cast<T>(total);
+    });
   set_output(context, 0, out.to(input(context, 1).scalar_type()));
 }
 #endif

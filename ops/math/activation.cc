@@ -2,6 +2,7 @@
 // same on every dim; relu, sigmoid and tanh are increasing, so that Partial(max) and Partial(min) pass. Their gradients
 // are operators of their own (relu_gradient, ...), linear in the first input, g, so that a pending gradient stays
 // pending.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
@@ -9,15 +10,25 @@
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/TensorCompare.h>
 #include <ATen/native/UnaryOps.h>
+#include <ATen/ops/clamp_min.h>
 #include <ATen/ops/clamp_min_cpu_dispatch.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/gelu_backward_cpu_dispatch.h>
 #include <ATen/ops/gelu_cpu_dispatch.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/sigmoid_backward_cpu_dispatch.h>
 #include <ATen/ops/sigmoid_cpu_dispatch.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
 #include <ATen/ops/silu_backward_cpu_dispatch.h>
 #include <ATen/ops/silu_cpu_dispatch.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
 #include <ATen/ops/tanh_backward_cpu_dispatch.h>
 #include <ATen/ops/tanh_cpu_dispatch.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/threshold_backward_cpu_dispatch.h>
 #endif
 
@@ -66,19 +77,18 @@ std::vector<Tensor> gelu_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 // As LibTorch's relu does.
-at::Tensor run_relu(const at::Tensor& x) { return at::cpu::clamp_min(x, 0); }
-at::Tensor& run_relu_out(const at::Tensor& x, at::Tensor& out) { return at::cpu::clamp_min_outf(x, 0, out); }
+at::Tensor run_relu(const at::Tensor& x) { return DTORCH_ATEN(clamp_min)(x, 0); }
+at::Tensor& run_relu_out(const at::Tensor& x, at::Tensor& out) { return DTORCH_ATEN(clamp_min_outf)(x, 0, out); }
 void relu_loop(at::TensorIterator& iterator) { at::native::clamp_min_scalar_stub(at::kCPU, iterator, 0); }
 void relu_kernel(KernelContext& context) { unary_kernel<run_relu, run_relu_out>(context); }
 void gelu_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::gelu(input(context, 0), context.attributes<GeluAttrs>().approximate));
+  set_output(context, 0, DTORCH_ATEN(gelu)(input(context, 0), context.attributes<GeluAttrs>().approximate));
 }
 
 void relu_gradient_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::threshold_backward(input(context, 0), input(context, 1), 0));
+  set_output(context, 0, DTORCH_ATEN(threshold_backward)(input(context, 0), input(context, 1), 0));
 }
-template <at::Tensor (*kRun)(const at::Tensor&, const at::Tensor&),
-          at::Tensor& (*kRunOut)(const at::Tensor&, const at::Tensor&, at::Tensor&)>
+template <auto kRun, auto kRunOut>
 void gradient_kernel(KernelContext& context) {
   if (!can_overwrite(context, 0)) return set_output(context, 0, kRun(input(context, 0), input(context, 1)));
   at::Tensor out = input(context, 0);
@@ -87,7 +97,7 @@ void gradient_kernel(KernelContext& context) {
 }
 void gelu_gradient_kernel(KernelContext& context) {
   const auto& approximate = context.attributes<GeluAttrs>().approximate;
-  set_output(context, 0, at::cpu::gelu_backward(input(context, 0), input(context, 1), approximate));
+  set_output(context, 0, DTORCH_ATEN(gelu_backward)(input(context, 0), input(context, 1), approximate));
 }
 #endif
 
@@ -123,7 +133,7 @@ constinit OperatorDef sigmoid_op = {
     .signature = "sigmoid(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::sigmoid, at::cpu::sigmoid_outf>)),
+    .kernel = DTORCH_KERNEL((unary_kernel<DTORCH_ATEN(sigmoid), DTORCH_ATEN(sigmoid_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sigmoid_stub>>),
     .gradient = gradient_by_output<sigmoid_gradient_op>,
     .samples = sigmoid_samples,
@@ -136,7 +146,7 @@ constinit OperatorDef tanh_op = {
     .signature = "tanh(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::tanh, at::cpu::tanh_outf>)),
+    .kernel = DTORCH_KERNEL((unary_kernel<DTORCH_ATEN(tanh), DTORCH_ATEN(tanh_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::tanh_stub>>),
     .gradient = gradient_by_output<tanh_gradient_op>,
     .samples = tanh_samples,
@@ -149,7 +159,7 @@ constinit OperatorDef silu_op = {
     .signature = "silu(x) -> Tensor",
     .infer = infer_needs_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL((unary_kernel<at::cpu::silu, at::cpu::silu_outf>)),
+    .kernel = DTORCH_KERNEL((unary_kernel<DTORCH_ATEN(silu), DTORCH_ATEN(silu_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::silu_stub>>),
     .gradient = silu_gradient,
     .samples = silu_samples,
@@ -182,7 +192,7 @@ constinit OperatorDef sigmoid_gradient_op = {
     .signature = "sigmoid_gradient(g, y) -> Tensor",
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
-    .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::sigmoid_backward, at::cpu::sigmoid_backward_outf>)),
+    .kernel = DTORCH_KERNEL((gradient_kernel<DTORCH_ATEN(sigmoid_backward), DTORCH_ATEN(sigmoid_backward_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sigmoid_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,
@@ -193,7 +203,7 @@ constinit OperatorDef tanh_gradient_op = {
     .signature = "tanh_gradient(g, y) -> Tensor",
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
-    .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::tanh_backward, at::cpu::tanh_backward_outf>)),
+    .kernel = DTORCH_KERNEL((gradient_kernel<DTORCH_ATEN(tanh_backward), DTORCH_ATEN(tanh_backward_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::tanh_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,
@@ -204,7 +214,7 @@ constinit OperatorDef silu_gradient_op = {
     .signature = "silu_gradient(g, x) -> Tensor",
     .infer = infer_same,
     .rule = elementwise_rule_of<Linear::kInFirst>,
-    .kernel = DTORCH_KERNEL((gradient_kernel<at::cpu::silu_backward, at::cpu::silu_backward_outf>)),
+    .kernel = DTORCH_KERNEL((gradient_kernel<DTORCH_ATEN(silu_backward), DTORCH_ATEN(silu_backward_outf)>)),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::silu_backward_stub>>),
     .linear_in = "g",
     .saved_inputs = 0,

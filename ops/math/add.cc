@@ -1,11 +1,14 @@
 // a + b and a - b, elementwise with broadcasting; one operand may be a number. Layouts: same on every dim; Partial +
 // Partial is Partial (sum and avg); Partial(avg, max, min) with a Replicate operand or a number stays so. Gradients: g,
 // and g or -g, summed over broadcast dims.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/memory_loop.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/add_cpu_dispatch.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/sub_cpu_dispatch.h>
 #endif
 
@@ -59,12 +62,16 @@ std::vector<Tensor> sub_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct AddOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::add(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::add_outf(a, b, 1, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(add)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(add_outf)(a, b, 1, out);
+  }
 };
 struct SubOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::sub(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::sub_outf(a, b, 1, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(sub)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(sub_outf)(a, b, 1, out);
+  }
 };
 // As LibTorch does both.
 void add_loop(at::TensorIterator& iterator) { at::native::add_stub(at::kCPU, iterator, 1); }

@@ -2,15 +2,21 @@
 // Layouts, by letters: sharding what the result has shards it; sharding a contracted letter gives Partial(sum) with c
 // Partial too, so that it is added once; linear in c and one factor together. With beta 0, c isn't read. scalars: beta,
 // alpha. Gradients: beta g; alpha times the products of g with the other factor.
+#include "ops/create/aten_call.h"
 #include "ops/math/contractions.h"
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
 #include "ops/shape/composed.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/addbmm.h>
 #include <ATen/ops/addbmm_native.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/addmv.h>
 #include <ATen/ops/addmv_cpu_dispatch.h>
+#include <ATen/ops/addr.h>
 #include <ATen/ops/addr_native.h>
+#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/baddbmm_cpu_dispatch.h>
 #endif
 
@@ -121,8 +127,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 // kRun(c, a, b, beta, alpha)
-template <at::Tensor (*kRun)(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Scalar&,
-                             const at::Scalar&)>
+template <auto kRun>
 void kernel(KernelContext& context) {
   const auto& attributes = context.attributes<AddProductAttrs>();
   set_output(context, 0,
@@ -132,13 +137,14 @@ void kernel(KernelContext& context) {
 // LibTorch's gives c's own shape when a part has no columns.
 void addmv_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<AddProductAttrs>();
-  set_output(context, 0,
-             at::cpu::addmv(input(context, 0).expand(output_sizes(context, 0)), input(context, 1), input(context, 2),
-                            number_of(context, 0, attributes.beta), number_of(context, 1, attributes.alpha)));
+  set_output(
+      context, 0,
+      DTORCH_ATEN(addmv)(input(context, 0).expand(output_sizes(context, 0)), input(context, 1), input(context, 2),
+                         number_of(context, 0, attributes.beta), number_of(context, 1, attributes.alpha)));
 }
 // LibTorch's scales c with the first matrix, so not at all in a part without any.
 void addbmm_kernel(KernelContext& context) {
-  if (input(context, 1).size(0) > 0) return kernel<at::native::addbmm>(context);
+  if (input(context, 1).size(0) > 0) return kernel<DTORCH_BY_DEVICE(at::native::addbmm, at::addbmm)>(context);
   const at::Scalar beta = number_of(context, 0, context.attributes<AddProductAttrs>().beta);
   const at::Tensor c = input(context, 0).expand(output_sizes(context, 0));
   set_output(context, 0, beta.toDouble() == 0 ? c.mul(0).zero_() : c.mul(beta));
@@ -191,7 +197,7 @@ constinit OperatorDef addmm_op = {
     .attributes = attribute_codec<AddProductAttrs>(),
     .infer = infer<kAddmm>,
     .rule = rule<kAddmm>,
-    .kernel = DTORCH_KERNEL(kernel<at::cpu::addmm>),
+    .kernel = DTORCH_KERNEL(kernel<DTORCH_ATEN(addmm)>),
     .gradient = gradient<kAddmm>,
     .samples = addmm_samples,
     .linear_in = "c and one factor together",
@@ -227,7 +233,7 @@ constinit OperatorDef baddbmm_op = {
     .attributes = attribute_codec<AddProductAttrs>(),
     .infer = infer<kBaddbmm>,
     .rule = rule<kBaddbmm>,
-    .kernel = DTORCH_KERNEL(kernel<at::cpu::baddbmm>),
+    .kernel = DTORCH_KERNEL(kernel<DTORCH_ATEN(baddbmm)>),
     .gradient = gradient<kBaddbmm>,
     .samples = baddbmm_samples,
     .linear_in = "c and one factor together",
@@ -239,7 +245,7 @@ constinit OperatorDef addr_op = {
     .attributes = attribute_codec<AddProductAttrs>(),
     .infer = infer<kAddr>,
     .rule = rule<kAddr>,
-    .kernel = DTORCH_KERNEL(kernel<at::native::addr>),
+    .kernel = DTORCH_KERNEL(kernel<DTORCH_BY_DEVICE(at::native::addr, at::addr)>),
     .gradient = gradient<kAddr>,
     .samples = addr_samples,
     .linear_in = "c and one factor together",

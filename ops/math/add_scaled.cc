@@ -1,9 +1,11 @@
 // a + alpha b, of add, sub and rsub with an alpha; elementwise with broadcasting, a may be a number. Layouts as those
 // of add: Partial + Partial is Partial (sum and avg); Partial(avg, max, min) with a Replicate operand or a number stays
 // so, max and min of b swapped when alpha is negative. scalars: alpha, and the number. Gradients: g, and g alpha.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/add.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #endif
 
@@ -67,9 +69,9 @@ void scaled_kernel(KernelContext& context) {
   const at::Tensor a =
       two ? input(context, 0) : at::native::wrapped_scalar_tensor(number_of(context, 1, attributes.number));
   const at::Tensor& b = input(context, two ? 1 : 0);
-  if (!can_overwrite(context, 0)) return set_output(context, 0, at::cpu::add(a, b, alpha));
+  if (!can_overwrite(context, 0)) return set_output(context, 0, DTORCH_ATEN(add)(a, b, alpha));
   at::Tensor out = input(context, 0);
-  at::cpu::add_outf(a, b, alpha, out);
+  DTORCH_ATEN(add_outf)(a, b, alpha, out);
   context.output(0) = context.input(0);
 }
 #endif

@@ -1,12 +1,15 @@
 // amax(x, dims), amin(x, dims); max(x), min(x) over all dims. The kernel reduces this device's part (of an empty one:
 // the identity); sharding a reduced dim gives Partial(max or min), which is then reduced. NaN wins. Gradient: g, split
 // evenly among equal elements.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/amax.h>
 #include <ATen/ops/amax_cpu_dispatch.h>
+#include <ATen/ops/amin.h>
 #include <ATen/ops/amin_cpu_dispatch.h>
 #include <ATen/ops/full.h>
 #endif
@@ -81,8 +84,8 @@ void amax_kernel(KernelContext& context) {
                at::full(output_sizes(context, 0), worst_value(context.output_meta(0).dtype, kOfMax), x.options()));
   } else {
     set_output(context, 0,
-               kOfMax ? at::cpu::amax(x, attributes.dims, attributes.keepdim)
-                      : at::cpu::amin(x, attributes.dims, attributes.keepdim));
+               kOfMax ? DTORCH_ATEN(amax)(x, attributes.dims, attributes.keepdim)
+                      : DTORCH_ATEN(amin)(x, attributes.dims, attributes.keepdim));
   }
 }
 #endif

@@ -1,12 +1,15 @@
 // any(x, dims), all(x, dims): whether an element, or every one, isn't 0. bool; of uint8 uint8, as in PyTorch. Sharding
 // a reduced dim gives Partial(max) of any and Partial(min) of all, which is then reduced. A Partial(max) of bool passes
 // any, a Partial(min) passes all.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/reductions.h"
 #include "ops/move/combine.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/all.h>
 #include <ATen/ops/all_cpu_dispatch.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/any_cpu_dispatch.h>
 #endif
 
@@ -48,11 +51,12 @@ void any_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<AnyAttrs>();
   const at::Tensor& x = input(context, 0);
   if (attributes.dims.empty()) {
-    set_output(context, 0, kAny ? at::cpu::any(x) : at::cpu::all(x));
+    set_output(context, 0, kAny ? DTORCH_ATEN(any)(x) : DTORCH_ATEN(all)(x));
     return;
   }
   const at::OptionalIntArrayRef dims = attributes.dims;
-  set_output(context, 0, kAny ? at::cpu::any(x, dims, attributes.keepdim) : at::cpu::all(x, dims, attributes.keepdim));
+  set_output(context, 0,
+             kAny ? DTORCH_ATEN(any)(x, dims, attributes.keepdim) : DTORCH_ATEN(all)(x, dims, attributes.keepdim));
 }
 #endif
 

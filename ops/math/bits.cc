@@ -2,16 +2,24 @@
 // elementwise with broadcasting; the second operand may be a number. Layouts: same on every dim. A left shift is a
 // product with a power of two, so that Partial(sum) passes in the first operand; bitwise_not is -1 - x, and a right
 // shift rounds a quotient down, so that Partial(max) and Partial(min) pass. No gradients.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_and_cpu_dispatch.h>
+#include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_left_shift_cpu_dispatch.h>
+#include <ATen/ops/bitwise_not.h>
 #include <ATen/ops/bitwise_not_cpu_dispatch.h>
+#include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/bitwise_or_cpu_dispatch.h>
+#include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/bitwise_right_shift_cpu_dispatch.h>
+#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/bitwise_xor_cpu_dispatch.h>
+#include <ATen/ops/logical_xor.h>
 #include <ATen/ops/logical_xor_native.h>
 #endif
 
@@ -61,37 +69,38 @@ Rule right_shift_rule(const InferContext& context, std::span<const OutputMeta> o
 
 #if DTORCH_WITH_KERNELS
 struct AndOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::bitwise_and(a, b); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(bitwise_and)(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::bitwise_and_outf(a, b, out);
+    DTORCH_ATEN(bitwise_and_outf)(a, b, out);
   }
 };
 struct OrOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::bitwise_or(a, b); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(bitwise_or)(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::bitwise_or_outf(a, b, out);
+    DTORCH_ATEN(bitwise_or_outf)(a, b, out);
   }
 };
 struct XorOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::bitwise_xor(a, b); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(bitwise_xor)(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::bitwise_xor_outf(a, b, out);
+    DTORCH_ATEN(bitwise_xor_outf)(a, b, out);
   }
 };
 struct LeftShiftOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::bitwise_left_shift(a, b); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(bitwise_left_shift)(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::bitwise_left_shift_outf(a, b, out);
+    DTORCH_ATEN(bitwise_left_shift_outf)(a, b, out);
   }
 };
 struct RightShiftOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::bitwise_right_shift(a, b); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(bitwise_right_shift)(a, b); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::bitwise_right_shift_outf(a, b, out);
+    DTORCH_ATEN(bitwise_right_shift_outf)(a, b, out);
   }
 };
 void logical_xor_kernel(KernelContext& context) {
-  set_output(context, 0, at::native::logical_xor(input(context, 0), input(context, 1)));
+  set_output(context, 0,
+             DTORCH_BY_DEVICE(at::native::logical_xor, at::logical_xor)(input(context, 0), input(context, 1)));
 }
 #endif
 
@@ -152,7 +161,7 @@ constinit OperatorDef bitwise_not_op = {
     .signature = "bitwise_not(x) -> Tensor",
     .infer = not_infer,
     .rule = not_rule,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::bitwise_not, at::cpu::bitwise_not_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(bitwise_not), DTORCH_ATEN(bitwise_not_outf)>),
     .samples = not_samples,
     .saved_inputs = 0,
 };

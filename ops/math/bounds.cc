@@ -1,12 +1,16 @@
 // minimum(a, b), maximum(a, b), clamp(x, min, max). Layouts: same on every dim. Both minimum and maximum are
 // non-decreasing in each operand, so that Partial(max) and Partial(min) pass with the other operand Replicate; so does
 // clamp. Gradients: g where the operand was taken, half of it where both are equal; g inside the bounds.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/clamp_cpu_dispatch.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/maximum_cpu_dispatch.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/minimum_cpu_dispatch.h>
 #endif
 
@@ -71,19 +75,23 @@ std::vector<Tensor> clamp_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct MinimumOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::minimum(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::minimum_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(minimum)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(minimum_outf)(a, b, out);
+  }
 };
 struct MaximumOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::maximum(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::maximum_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(maximum)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(maximum_outf)(a, b, out);
+  }
 };
 void clamp_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<ClampAttrs>();
   std::optional<at::Scalar> bounds[2];
   if (attributes.has_min) bounds[0] = number_of(context, 0, attributes.number);
   if (attributes.has_max) bounds[1] = number_of(context, 1, attributes.number);
-  set_output(context, 0, at::cpu::clamp(input(context, 0), bounds[0], bounds[1]));
+  set_output(context, 0, DTORCH_ATEN(clamp)(input(context, 0), bounds[0], bounds[1]));
 }
 #endif
 

@@ -4,18 +4,25 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/extreme.h"
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/amax.h>
 #include <ATen/ops/amax_cpu_dispatch.h>
+#include <ATen/ops/amin.h>
 #include <ATen/ops/amin_cpu_dispatch.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/argmax_cpu_dispatch.h>
+#include <ATen/ops/argmin.h>
 #include <ATen/ops/argmin_cpu_dispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/where_cpu_dispatch.h>
+#include <ATen/ops/zeros_like.h>
 #endif
 
 namespace dtorch {
@@ -74,8 +81,16 @@ Rule combine_rule(const InferContext& context, std::span<const OutputMeta>) {
 #if DTORCH_WITH_KERNELS
 // Global row-major numbers of local ones.
 at::Tensor global_numbers(const at::Tensor& local_numbers, const Box& box, const Shape& global_shape) {
-  at::Tensor rest = local_numbers.contiguous(), global = at::empty(local_numbers.sizes(), local_numbers.options());
   const Shape local_strides = contiguous_strides(box.size), strides = contiguous_strides(global_shape);
+  if (!local_numbers.is_cpu()) {
+    at::Tensor left = local_numbers, number = at::zeros_like(left);
+    for (int64_t d = 0; d < box.ndim(); ++d) {
+      number.add_(left.div(local_strides[d], "floor").add_(box.offset[d]), strides[d]);
+      left = left.remainder(local_strides[d]);
+    }
+    return number;
+  }
+  at::Tensor rest = local_numbers.contiguous(), global = at::empty(local_numbers.sizes(), local_numbers.options());
   const int64_t* from = rest.const_data_ptr<int64_t>();
   int64_t* to = global.data_ptr<int64_t>();
   for (int64_t i = 0; i < rest.numel(); ++i) {
@@ -95,15 +110,15 @@ void candidates_kernel(KernelContext& context) {
   const Box& box = context.input_box(0);
   if (box.empty()) {
     const DType dtype = context.output_meta(0).dtype;
-    set_output(context, 0,
-               at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), tensor_options(dtype)));
+    set_output(context, 0, at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), x.options()));
     set_output(context, 1,
-               at::full(output_sizes(context, 1), std::numeric_limits<int64_t>::max(), tensor_options(kInt64)));
+               at::full(output_sizes(context, 1), std::numeric_limits<int64_t>::max(), x.options().dtype(at::kLong)));
     return;
   }
   const bool one_dim = attributes.dims.size() == 1;
   const std::optional<int64_t> dim = one_dim ? std::optional(attributes.dims[0]) : std::nullopt;
-  const at::Tensor local = attributes.largest ? at::cpu::argmax(x, dim, one_dim) : at::cpu::argmin(x, dim, one_dim);
+  const at::Tensor local =
+      attributes.largest ? DTORCH_ATEN(argmax)(x, dim, one_dim) : DTORCH_ATEN(argmin)(x, dim, one_dim);
   if (one_dim) {
     set_output(context, 0, x.gather(*dim, local));
     set_output(context, 1, local.add(box.offset[*dim]));
@@ -117,12 +132,12 @@ void candidates_kernel(KernelContext& context) {
 void combine_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<CandidateAttrs>();
   const at::Tensor &values = input(context, 0), &indices = input(context, 1);
-  const at::Tensor best =
-      attributes.largest ? at::cpu::amax(values, attributes.dims, true) : at::cpu::amin(values, attributes.dims, true);
+  const at::Tensor best = attributes.largest ? DTORCH_ATEN(amax)(values, attributes.dims, true)
+                                             : DTORCH_ATEN(amin)(values, attributes.dims, true);
   // A candidate that isn't equal to itself is NaN, and then so is the best.
   const at::Tensor chosen = values.eq(best).logical_or(values.ne(values));
-  const at::Tensor none = at::full({}, std::numeric_limits<int64_t>::max(), tensor_options(kInt64));
-  const at::Tensor index = at::cpu::amin(at::cpu::where(chosen, indices, none), attributes.dims, true);
+  const at::Tensor none = at::full({}, std::numeric_limits<int64_t>::max(), indices.options());
+  const at::Tensor index = DTORCH_ATEN(amin)(DTORCH_ATEN(where)(chosen, indices, none), attributes.dims, true);
   set_output(context, 0, best.reshape(output_sizes(context, 0)));
   set_output(context, 1, index.reshape(output_sizes(context, 1)));
 }

@@ -2,11 +2,13 @@
 // with broadcasting. Layouts: same on every dim. It is non-decreasing in every operand, so that one alone may be
 // Partial(max) or Partial(min); x and min may be Partial(max) together, max together with x and min Partial(min).
 // Gradients: g where the operand was taken.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "ops/move/combine.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/clamp_cpu_dispatch.h>
 #endif
 
@@ -75,7 +77,7 @@ void bounds_kernel(KernelContext& context) {
   std::optional<at::Tensor> min, max;
   if (attributes.has_min) min = input(context, 1);
   if (attributes.has_max) max = input(context, attributes.has_min ? 2 : 1);
-  set_output(context, 0, at::cpu::clamp(input(context, 0), min, max));
+  set_output(context, 0, DTORCH_ATEN(clamp)(input(context, 0), min, max));
 }
 #endif
 

@@ -1,17 +1,27 @@
 // eq, ne, lt, le, gt, ge and logical_and, or, not: bool, elementwise with broadcasting; the second operand of a
 // comparison may be a number. Layouts: same on every dim; nothing Partial (a bool isn't kept pending). No gradients.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
 #include <ATen/native/UnaryOps.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/eq_cpu_dispatch.h>
+#include <ATen/ops/ge.h>
 #include <ATen/ops/ge_cpu_dispatch.h>
+#include <ATen/ops/gt.h>
 #include <ATen/ops/gt_cpu_dispatch.h>
+#include <ATen/ops/le.h>
 #include <ATen/ops/le_cpu_dispatch.h>
+#include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_and_native.h>
+#include <ATen/ops/logical_not.h>
 #include <ATen/ops/logical_not_native.h>
+#include <ATen/ops/logical_or.h>
 #include <ATen/ops/logical_or_native.h>
+#include <ATen/ops/lt.h>
 #include <ATen/ops/lt_cpu_dispatch.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/ne_cpu_dispatch.h>
 #endif
 
@@ -21,7 +31,7 @@ namespace {
 using namespace math;
 
 #if DTORCH_WITH_KERNELS
-template <at::Tensor (*kRun)(const at::Tensor&, const at::Tensor&)>
+template <auto kRun>
 void comparison_kernel(KernelContext& context) {
   const int64_t number = context.attributes<BinaryAttrs>().number;
   set_output(context, 0,
@@ -29,7 +39,9 @@ void comparison_kernel(KernelContext& context) {
                  ? kRun(input(context, 0), input(context, 1))
                  : kRun(input(context, 0), at::native::wrapped_scalar_tensor(number_of(context, 0, number))));
 }
-void logical_not_kernel(KernelContext& context) { set_output(context, 0, at::native::logical_not(input(context, 0))); }
+void logical_not_kernel(KernelContext& context) {
+  set_output(context, 0, DTORCH_BY_DEVICE(at::native::logical_not, at::logical_not)(input(context, 0)));
+}
 #endif
 
 // Integers that meet each other, so that equality isn't vacuous.
@@ -74,7 +86,7 @@ constinit OperatorDef eq_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::eq>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(eq)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::eq_stub>>),
     .samples = comparison_samples<eq, eq>,
     .saved_inputs = 0,
@@ -86,7 +98,7 @@ constinit OperatorDef ne_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::ne>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(ne)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::ne_stub>>),
     .samples = comparison_samples<ne, ne>,
     .saved_inputs = 0,
@@ -98,7 +110,7 @@ constinit OperatorDef lt_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::lt>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(lt)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::lt_stub>>),
     .samples = comparison_samples<lt, lt>,
     .saved_inputs = 0,
@@ -110,7 +122,7 @@ constinit OperatorDef le_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::le>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(le)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::le_stub>>),
     .samples = comparison_samples<le, le>,
     .saved_inputs = 0,
@@ -122,7 +134,7 @@ constinit OperatorDef gt_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::gt>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(gt)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::gt_stub>>),
     .samples = comparison_samples<gt, gt>,
     .saved_inputs = 0,
@@ -134,7 +146,7 @@ constinit OperatorDef ge_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::cpu::ge>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_ATEN(ge)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::ge_stub>>),
     .samples = comparison_samples<ge, ge>,
     .saved_inputs = 0,
@@ -146,7 +158,7 @@ constinit OperatorDef logical_and_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::native::logical_and>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_BY_DEVICE(at::native::logical_and, at::logical_and)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::logical_and_stub>>),
     .samples = logical_samples<logical_and>,
     .saved_inputs = 0,
@@ -158,7 +170,7 @@ constinit OperatorDef logical_or_op = {
     .attributes = attribute_codec<BinaryAttrs>(),
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(comparison_kernel<at::native::logical_or>),
+    .kernel = DTORCH_KERNEL(comparison_kernel<DTORCH_BY_DEVICE(at::native::logical_or, at::logical_or)>),
     .prepare = DTORCH_KERNEL(prepare_comparison<loop_of<at::native::logical_or_stub>>),
     .samples = logical_samples<logical_or>,
     .saved_inputs = 0,

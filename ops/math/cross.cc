@@ -2,11 +2,13 @@
 // the dim itself must not be sharded; linear in each operand. Gradients: b x g and g x a, summed over broadcast dims.
 #include <algorithm>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/contractions.h"
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
 #include "ops/shape/composed.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/linalg_cross.h>
 #include <ATen/ops/linalg_cross_cpu_dispatch.h>
 #endif
 
@@ -56,7 +58,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void kernel(KernelContext& context) {
   set_output(context, 0,
-             at::cpu::linalg_cross(input(context, 0), input(context, 1), context.attributes<CrossAttrs>().dim));
+             DTORCH_ATEN(linalg_cross)(input(context, 0), input(context, 1), context.attributes<CrossAttrs>().dim));
 }
 #endif
 

@@ -4,16 +4,24 @@
 // that its Partial(avg) passes. selu and celu are elu with other numbers. The gradients (elu_gradient, ...) are
 // operators of their own, linear in g, so that a pending gradient stays pending; prelu's are where(x > 0, g, g weight)
 // and where(x > 0, 0, g x).
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/_prelu_kernel.h>
 #include <ATen/ops/_prelu_kernel_native.h>
+#include <ATen/ops/elu.h>
+#include <ATen/ops/elu_backward.h>
 #include <ATen/ops/elu_backward_cpu_dispatch.h>
 #include <ATen/ops/elu_cpu_dispatch.h>
+#include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/leaky_relu_backward.h>
 #include <ATen/ops/leaky_relu_backward_cpu_dispatch.h>
 #include <ATen/ops/leaky_relu_cpu_dispatch.h>
+#include <ATen/ops/softplus.h>
+#include <ATen/ops/softplus_backward.h>
 #include <ATen/ops/softplus_backward_cpu_dispatch.h>
 #include <ATen/ops/softplus_cpu_dispatch.h>
 #endif
@@ -89,33 +97,37 @@ std::vector<Tensor> prelu_gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void softplus_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<SoftplusAttrs>();
-  set_output(context, 0, at::cpu::softplus(input(context, 0), attributes.beta, attributes.threshold));
+  set_output(context, 0, DTORCH_ATEN(softplus)(input(context, 0), attributes.beta, attributes.threshold));
 }
 void softplus_gradient_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<SoftplusAttrs>();
-  set_output(context, 0,
-             at::cpu::softplus_backward(input(context, 0), input(context, 1), attributes.beta, attributes.threshold));
+  set_output(
+      context, 0,
+      DTORCH_ATEN(softplus_backward)(input(context, 0), input(context, 1), attributes.beta, attributes.threshold));
 }
 void elu_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<EluAttrs>();
-  set_output(context, 0, at::cpu::elu(input(context, 0), attributes.alpha, attributes.scale, attributes.input_scale));
+  set_output(context, 0,
+             DTORCH_ATEN(elu)(input(context, 0), attributes.alpha, attributes.scale, attributes.input_scale));
 }
 void elu_gradient_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<EluAttrs>();
   set_output(context, 0,
-             at::cpu::elu_backward(input(context, 0), attributes.alpha, attributes.scale, attributes.input_scale,
-                                   /*is_result=*/false, input(context, 1)));
+             DTORCH_ATEN(elu_backward)(input(context, 0), attributes.alpha, attributes.scale, attributes.input_scale,
+                                       /*is_result=*/false, input(context, 1)));
 }
 void leaky_relu_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::leaky_relu(input(context, 0), context.attributes<LeakyAttrs>().negative_slope));
+  set_output(context, 0, DTORCH_ATEN(leaky_relu)(input(context, 0), context.attributes<LeakyAttrs>().negative_slope));
 }
 void leaky_relu_gradient_kernel(KernelContext& context) {
-  set_output(context, 0,
-             at::cpu::leaky_relu_backward(input(context, 0), input(context, 1),
-                                          context.attributes<LeakyAttrs>().negative_slope, /*self_is_result=*/false));
+  set_output(
+      context, 0,
+      DTORCH_ATEN(leaky_relu_backward)(input(context, 0), input(context, 1),
+                                       context.attributes<LeakyAttrs>().negative_slope, /*self_is_result=*/false));
 }
 void prelu_kernel(KernelContext& context) {
-  set_output(context, 0, at::native::_prelu_kernel(input(context, 0), input(context, 1)));
+  set_output(context, 0,
+             DTORCH_BY_DEVICE(at::native::_prelu_kernel, at::_prelu_kernel)(input(context, 0), input(context, 1)));
 }
 #endif
 

@@ -4,15 +4,23 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/UnaryOps.h>
+#include <ATen/ops/cos.h>
 #include <ATen/ops/cos_cpu_dispatch.h>
+#include <ATen/ops/erf.h>
 #include <ATen/ops/erf_cpu_dispatch.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/exp_cpu_dispatch.h>
+#include <ATen/ops/log.h>
 #include <ATen/ops/log_cpu_dispatch.h>
+#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/rsqrt_cpu_dispatch.h>
+#include <ATen/ops/sin.h>
 #include <ATen/ops/sin_cpu_dispatch.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/sqrt_cpu_dispatch.h>
 #endif
 
@@ -65,7 +73,7 @@ constinit OperatorDef exp_op = {
     .signature = "exp(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::exp, at::cpu::exp_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(exp), DTORCH_ATEN(exp_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::exp_stub>>),
     .gradient = exp_gradient,
     .samples = exp_samples,
@@ -79,7 +87,7 @@ constinit OperatorDef log_op = {
     .signature = "log(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::log, at::cpu::log_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(log), DTORCH_ATEN(log_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::log_stub>>),
     .gradient = log_gradient,
     .samples = log_samples,
@@ -92,7 +100,7 @@ constinit OperatorDef sqrt_op = {
     .signature = "sqrt(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sqrt, at::cpu::sqrt_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(sqrt), DTORCH_ATEN(sqrt_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sqrt_stub>>),
     .gradient = sqrt_gradient,
     .samples = sqrt_samples,
@@ -106,7 +114,7 @@ constinit OperatorDef rsqrt_op = {
     .signature = "rsqrt(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::rsqrt, at::cpu::rsqrt_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(rsqrt), DTORCH_ATEN(rsqrt_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::rsqrt_stub>>),
     .gradient = rsqrt_gradient,
     .samples = rsqrt_samples,
@@ -120,7 +128,7 @@ constinit OperatorDef sin_op = {
     .signature = "sin(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sin, at::cpu::sin_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(sin), DTORCH_ATEN(sin_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sin_stub>>),
     .gradient = sin_gradient,
     .samples = sin_samples,
@@ -133,7 +141,7 @@ constinit OperatorDef cos_op = {
     .signature = "cos(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::cos, at::cpu::cos_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(cos), DTORCH_ATEN(cos_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::cos_stub>>),
     .gradient = cos_gradient,
     .samples = cos_samples,
@@ -146,7 +154,7 @@ constinit OperatorDef erf_op = {
     .signature = "erf(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::erf, at::cpu::erf_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(erf), DTORCH_ATEN(erf_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::erf_stub>>),
     .gradient = erf_gradient,
     .samples = erf_samples,

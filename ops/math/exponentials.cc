@@ -5,15 +5,23 @@
 #include <cmath>
 #include <numbers>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/erfc.h>
 #include <ATen/ops/erfc_cpu_dispatch.h>
+#include <ATen/ops/erfinv.h>
 #include <ATen/ops/erfinv_cpu_dispatch.h>
+#include <ATen/ops/exp2.h>
 #include <ATen/ops/exp2_cpu_dispatch.h>
+#include <ATen/ops/expm1.h>
 #include <ATen/ops/expm1_cpu_dispatch.h>
+#include <ATen/ops/log10.h>
 #include <ATen/ops/log10_cpu_dispatch.h>
+#include <ATen/ops/log1p.h>
 #include <ATen/ops/log1p_cpu_dispatch.h>
+#include <ATen/ops/log2.h>
 #include <ATen/ops/log2_cpu_dispatch.h>
 #endif
 
@@ -69,7 +77,7 @@ constinit OperatorDef expm1_op = {
     .signature = "expm1(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::expm1, at::cpu::expm1_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(expm1), DTORCH_ATEN(expm1_outf)>),
     .gradient = expm1_gradient,
     .samples = expm1_samples,
     .saved_inputs = 0,
@@ -80,7 +88,7 @@ constinit OperatorDef exp2_op = {
     .signature = "exp2(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::exp2, at::cpu::exp2_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(exp2), DTORCH_ATEN(exp2_outf)>),
     .gradient = exp2_gradient,
     .samples = exp2_samples,
     .saved_inputs = 0,
@@ -91,7 +99,7 @@ constinit OperatorDef log1p_op = {
     .signature = "log1p(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::log1p, at::cpu::log1p_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(log1p), DTORCH_ATEN(log1p_outf)>),
     .gradient = log1p_gradient,
     .samples = log1p_samples,
 };
@@ -100,7 +108,7 @@ constinit OperatorDef log2_op = {
     .signature = "log2(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::log2, at::cpu::log2_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(log2), DTORCH_ATEN(log2_outf)>),
     .gradient = log2_gradient,
     .samples = log2_samples,
 };
@@ -109,7 +117,7 @@ constinit OperatorDef log10_op = {
     .signature = "log10(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::log10, at::cpu::log10_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(log10), DTORCH_ATEN(log10_outf)>),
     .gradient = log10_gradient,
     .samples = log10_samples,
 };
@@ -118,7 +126,7 @@ constinit OperatorDef erfc_op = {
     .signature = "erfc(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kDown>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::erfc, at::cpu::erfc_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(erfc), DTORCH_ATEN(erfc_outf)>),
     .gradient = erfc_gradient,
     .samples = erfc_samples,
 };
@@ -127,7 +135,7 @@ constinit OperatorDef erfinv_op = {
     .signature = "erfinv(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::erfinv, at::cpu::erfinv_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(erfinv), DTORCH_ATEN(erfinv_outf)>),
     .gradient = erfinv_gradient,
     .samples = erfinv_samples,
     .saved_inputs = 0,

@@ -2,16 +2,23 @@
 // are non-decreasing, so that Partial(max) and Partial(min) pass; nothing else Partial does: NaN and infinities of
 // parts aren't those of the value; integers pass trunc and nan_to_num as they are, so pending too. Gradients: 0 of
 // trunc and sgn, g of frac, g where x is finite of nan_to_num.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/frac.h>
 #include <ATen/ops/frac_cpu_dispatch.h>
 #include <ATen/ops/isclose_native.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/isfinite_native.h>
+#include <ATen/ops/isinf.h>
 #include <ATen/ops/isinf_native.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/isnan_native.h>
+#include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/nan_to_num_native.h>
+#include <ATen/ops/trunc.h>
 #include <ATen/ops/trunc_cpu_dispatch.h>
 #endif
 
@@ -69,7 +76,7 @@ std::vector<Tensor> nan_gradient(const GradientContext& context) {
 }
 
 #if DTORCH_WITH_KERNELS
-template <at::Tensor (*kRun)(const at::Tensor&)>
+template <auto kRun>
 void test_kernel(KernelContext& context) {
   set_output(context, 0, kRun(input(context, 0)));
 }
@@ -86,7 +93,9 @@ void nan_kernel(KernelContext& context) {
   std::optional<double> posinf, neginf;
   if (attributes.has_posinf) posinf = attributes.posinf;
   if (attributes.has_neginf) neginf = attributes.neginf;
-  set_output(context, 0, at::native::nan_to_num(input(context, 0), attributes.nan, posinf, neginf));
+  set_output(
+      context, 0,
+      DTORCH_BY_DEVICE(at::native::nan_to_num, at::nan_to_num)(input(context, 0), attributes.nan, posinf, neginf));
 }
 #endif
 
@@ -157,7 +166,7 @@ constinit OperatorDef trunc_op = {
     .signature = "trunc(x) -> Tensor",
     .infer = infer_same,
     .rule = trunc_rule,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::trunc, at::cpu::trunc_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(trunc), DTORCH_ATEN(trunc_outf)>),
     .gradient = zero_gradient,
     .samples = trunc_samples,
     .saved_inputs = 0,
@@ -167,7 +176,7 @@ constinit OperatorDef frac_op = {
     .signature = "frac(x) -> Tensor",
     .infer = infer_needs_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::frac, at::cpu::frac_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(frac), DTORCH_ATEN(frac_outf)>),
     .gradient = frac_gradient,
     .samples = frac_samples,
     .saved_inputs = 0,
@@ -180,7 +189,7 @@ constinit OperatorDef isnan_op = {
     .signature = "isnan(x) -> Tensor",
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(test_kernel<at::native::isnan>),
+    .kernel = DTORCH_KERNEL(test_kernel<DTORCH_BY_DEVICE(at::native::isnan, at::isnan)>),
     .samples = test_samples<isnan>,
     .saved_inputs = 0,
 };
@@ -189,7 +198,7 @@ constinit OperatorDef isinf_op = {
     .signature = "isinf(x) -> Tensor",
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(test_kernel<at::native::isinf>),
+    .kernel = DTORCH_KERNEL(test_kernel<DTORCH_BY_DEVICE(at::native::isinf, at::isinf)>),
     .samples = test_samples<isinf>,
     .saved_inputs = 0,
 };
@@ -198,7 +207,7 @@ constinit OperatorDef isfinite_op = {
     .signature = "isfinite(x) -> Tensor",
     .infer = infer_comparison,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(test_kernel<at::native::isfinite>),
+    .kernel = DTORCH_KERNEL(test_kernel<DTORCH_BY_DEVICE(at::native::isfinite, at::isfinite)>),
     .samples = test_samples<isfinite>,
     .saved_inputs = 0,
 };

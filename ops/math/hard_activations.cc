@@ -2,20 +2,33 @@
 // pieces. Layouts: same on every dim; all but hardswish are non-decreasing, so that Partial(max) and Partial(min) pass
 // (threshold when value <= threshold, hardshrink when lambd >= 0). The gradients (hardtanh_gradient, ...) are operators
 // of their own, linear in g, so that a pending gradient stays pending.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/hardshrink.h>
+#include <ATen/ops/hardshrink_backward.h>
 #include <ATen/ops/hardshrink_backward_cpu_dispatch.h>
 #include <ATen/ops/hardshrink_cpu_dispatch.h>
+#include <ATen/ops/hardsigmoid.h>
+#include <ATen/ops/hardsigmoid_backward.h>
 #include <ATen/ops/hardsigmoid_backward_cpu_dispatch.h>
 #include <ATen/ops/hardsigmoid_cpu_dispatch.h>
+#include <ATen/ops/hardswish.h>
+#include <ATen/ops/hardswish_backward.h>
 #include <ATen/ops/hardswish_backward_native.h>
 #include <ATen/ops/hardswish_native.h>
+#include <ATen/ops/hardtanh.h>
+#include <ATen/ops/hardtanh_backward.h>
 #include <ATen/ops/hardtanh_backward_native.h>
 #include <ATen/ops/hardtanh_native.h>
+#include <ATen/ops/softshrink.h>
+#include <ATen/ops/softshrink_backward.h>
 #include <ATen/ops/softshrink_backward_cpu_dispatch.h>
 #include <ATen/ops/softshrink_cpu_dispatch.h>
+#include <ATen/ops/threshold.h>
+#include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/threshold_backward_cpu_dispatch.h>
 #include <ATen/ops/threshold_cpu_dispatch.h>
 #endif
@@ -71,42 +84,48 @@ Rule threshold_rule(const InferContext& context, std::span<const OutputMeta> out
 #if DTORCH_WITH_KERNELS
 void hardtanh_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RangeAttrs>();
-  set_output(context, 0, at::native::hardtanh(input(context, 0), attributes.min_val, attributes.max_val));
+  set_output(
+      context, 0,
+      DTORCH_BY_DEVICE(at::native::hardtanh, at::hardtanh)(input(context, 0), attributes.min_val, attributes.max_val));
 }
 void hardtanh_gradient_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RangeAttrs>();
-  set_output(
-      context, 0,
-      at::native::hardtanh_backward(input(context, 0), input(context, 1), attributes.min_val, attributes.max_val));
+  set_output(context, 0,
+             DTORCH_BY_DEVICE(at::native::hardtanh_backward, at::hardtanh_backward)(
+                 input(context, 0), input(context, 1), attributes.min_val, attributes.max_val));
 }
 void hardsigmoid_gradient_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::hardsigmoid_backward(input(context, 0), input(context, 1)));
+  set_output(context, 0, DTORCH_ATEN(hardsigmoid_backward)(input(context, 0), input(context, 1)));
 }
-void hardswish_kernel(KernelContext& context) { set_output(context, 0, at::native::hardswish(input(context, 0))); }
+void hardswish_kernel(KernelContext& context) {
+  set_output(context, 0, DTORCH_BY_DEVICE(at::native::hardswish, at::hardswish)(input(context, 0)));
+}
 void hardswish_gradient_kernel(KernelContext& context) {
-  set_output(context, 0, at::native::hardswish_backward(input(context, 0), input(context, 1)));
+  set_output(
+      context, 0,
+      DTORCH_BY_DEVICE(at::native::hardswish_backward, at::hardswish_backward)(input(context, 0), input(context, 1)));
 }
 void hardshrink_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::hardshrink(input(context, 0), context.attributes<ShrinkAttrs>().lambd));
+  set_output(context, 0, DTORCH_ATEN(hardshrink)(input(context, 0), context.attributes<ShrinkAttrs>().lambd));
 }
 void hardshrink_gradient_kernel(KernelContext& context) {
   const double lambd = context.attributes<ShrinkAttrs>().lambd;
-  set_output(context, 0, at::cpu::hardshrink_backward(input(context, 0), input(context, 1), lambd));
+  set_output(context, 0, DTORCH_ATEN(hardshrink_backward)(input(context, 0), input(context, 1), lambd));
 }
 void softshrink_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::softshrink(input(context, 0), context.attributes<ShrinkAttrs>().lambd));
+  set_output(context, 0, DTORCH_ATEN(softshrink)(input(context, 0), context.attributes<ShrinkAttrs>().lambd));
 }
 void softshrink_gradient_kernel(KernelContext& context) {
   const double lambd = context.attributes<ShrinkAttrs>().lambd;
-  set_output(context, 0, at::cpu::softshrink_backward(input(context, 0), input(context, 1), lambd));
+  set_output(context, 0, DTORCH_ATEN(softshrink_backward)(input(context, 0), input(context, 1), lambd));
 }
 void threshold_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<ThresholdAttrs>();
-  set_output(context, 0, at::cpu::threshold(input(context, 0), attributes.threshold, attributes.value));
+  set_output(context, 0, DTORCH_ATEN(threshold)(input(context, 0), attributes.threshold, attributes.value));
 }
 void threshold_gradient_kernel(KernelContext& context) {
   const double threshold = context.attributes<ThresholdAttrs>().threshold;
-  set_output(context, 0, at::cpu::threshold_backward(input(context, 0), input(context, 1), threshold));
+  set_output(context, 0, DTORCH_ATEN(threshold_backward)(input(context, 0), input(context, 1), threshold));
 }
 #endif
 
@@ -157,7 +176,7 @@ constinit OperatorDef hardsigmoid_op = {
     .signature = "hardsigmoid(x) -> Tensor",
     .infer = infer_needs_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::hardsigmoid, at::cpu::hardsigmoid_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(hardsigmoid), DTORCH_ATEN(hardsigmoid_outf)>),
     .gradient = gradient_from_input<hardsigmoid_gradient_op>,
     .samples = hardsigmoid_samples,
 };

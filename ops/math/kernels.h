@@ -70,7 +70,8 @@ void binary_kernel(KernelContext& context) {
   set_output(context, 0, Op::run(*a, *b));
 }
 
-template <at::Tensor (*kRun)(const at::Tensor&), at::Tensor& (*kRunOut)(const at::Tensor&, at::Tensor&)>
+// kRun(x) and kRunOut(x, out), where out may be x.
+template <auto kRun, auto kRunOut>
 void unary_kernel(KernelContext& context) {
   if (can_overwrite(context, 0)) {
     at::Tensor out = input(context, 0);

@@ -4,11 +4,15 @@
 // so Partial(sum, avg) passes. A mean also commutes with adding what all parts share, and so do maximum and minimum of
 // x's parts, and of one end's parts when the weight lies in [0, 1]. Gradients: g (1 - weight), g weight, g (end -
 // start); g, g value b, g value a; g, g value / b, -g value a / b^2.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/addcdiv_cpu_dispatch.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/addcmul_cpu_dispatch.h>
+#include <ATen/ops/lerp.h>
 #include <ATen/ops/lerp_cpu_dispatch.h>
 #endif
 
@@ -132,15 +136,15 @@ std::vector<Tensor> addcdiv_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 void lerp_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::lerp(input(context, 0), input(context, 1), input(context, 2)));
+  set_output(context, 0, DTORCH_ATEN(lerp)(input(context, 0), input(context, 1), input(context, 2)));
 }
 void lerp_number_kernel(KernelContext& context) {
   const at::Scalar weight(context.scalar(0).as_double());
   if (!can_overwrite(context, 0)) {
-    return set_output(context, 0, at::cpu::lerp(input(context, 0), input(context, 1), weight));
+    return set_output(context, 0, DTORCH_ATEN(lerp)(input(context, 0), input(context, 1), weight));
   }
   at::Tensor out = input(context, 0);
-  at::cpu::lerp_outf(out, input(context, 1), weight, out);
+  DTORCH_ATEN(lerp_outf)(out, input(context, 1), weight, out);
   context.output(0) = context.input(0);
 }
 // Into x's own storage where it is handed over, as optimizer steps do.
@@ -224,7 +228,7 @@ constinit OperatorDef addcmul_op = {
     .attributes = attribute_codec<ValueAttrs>(),
     .infer = addcmul_infer,
     .rule = addc_rule<false>,
-    .kernel = DTORCH_KERNEL(addc_kernel<at::cpu::addcmul, at::cpu::addcmul_outf>),
+    .kernel = DTORCH_KERNEL(addc_kernel<DTORCH_ATEN(addcmul), DTORCH_ATEN(addcmul_outf)>),
     .gradient = addcmul_gradient,
     .samples = addcmul_samples,
     .linear_in = "x and a, x and b",
@@ -236,7 +240,7 @@ constinit OperatorDef addcdiv_op = {
     .attributes = attribute_codec<ValueAttrs>(),
     .infer = addcdiv_infer,
     .rule = addc_rule<true>,
-    .kernel = DTORCH_KERNEL(addc_kernel<at::cpu::addcdiv, at::cpu::addcdiv_outf>),
+    .kernel = DTORCH_KERNEL(addc_kernel<DTORCH_ATEN(addcdiv), DTORCH_ATEN(addcdiv_outf)>),
     .gradient = addcdiv_gradient,
     .samples = addcdiv_samples,
     .linear_in = "x and a",

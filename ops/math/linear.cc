@@ -4,10 +4,12 @@
 // contract_leading, which products' gradients need.
 #include <algorithm>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/linear_native.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 #endif
@@ -90,7 +92,7 @@ void contract_kernel(KernelContext& context) {
   const at::Tensor &a = input(context, 0), &b = input(context, 1);
   // A part without columns has no element that tells its number of rows.
   if (a.numel() == 0 || b.numel() == 0) return set_output(context, 0, at::zeros(output_sizes(context, 0), a.options()));
-  set_output(context, 0, at::cpu::mm(as_matrix(a).t(), as_matrix(b)));
+  set_output(context, 0, DTORCH_ATEN(mm)(as_matrix(a).t(), as_matrix(b)));
 }
 #endif
 

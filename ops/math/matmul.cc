@@ -2,12 +2,14 @@
 // b [K] no N. Layouts, by letters: sharding a batch dim, M or N shards the result, sharding K gives Partial(sum);
 // linear in each operand. Gradients: g b^T and a^T g, summed over broadcast batch dims; with b [K, N] the second is
 // contract_leading(a, g).
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/products.h"
 #include "ops/math/structured.h"
 #include "ops/shape/functions.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/matmul_native.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/mm_native.h>
 #endif
@@ -98,7 +100,7 @@ std::vector<Tensor> matmul_gradient(const GradientContext& context) {
 #if DTORCH_WITH_KERNELS
 void matmul_kernel(KernelContext& context) {
   const at::Tensor &a = input(context, 0), &b = input(context, 1);
-  set_output(context, 0, a.dim() == 2 && b.dim() == 2 ? at::cpu::mm(a, b) : at::native::matmul(a, b));
+  set_output(context, 0, a.dim() == 2 && b.dim() == 2 ? DTORCH_ATEN(mm)(a, b) : at::native::matmul(a, b));
 }
 
 // Of two matrices: neither checks nor an allocation.

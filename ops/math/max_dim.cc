@@ -1,15 +1,20 @@
 // max(x, dim), min(x, dim) -> {values, indices} and argmax, argmin. Indices are global and of the first of equal
 // elements, as LibTorch's on one device. Over a sharded dim: candidates.cc. Gradient of the values: g at the indices, 0
 // elsewhere.
+#include "ops/create/aten_call.h"
 #include "ops/math/extreme.h"
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/argmax_cpu_dispatch.h>
+#include <ATen/ops/argmin.h>
 #include <ATen/ops/argmin_cpu_dispatch.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/max_cpu_dispatch.h>
+#include <ATen/ops/min.h>
 #include <ATen/ops/min_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 #endif
@@ -109,7 +114,7 @@ void max_dim_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const int64_t dim = attributes.dims[0];
   auto [values, indices] =
-      attributes.largest ? at::cpu::max(x, dim, attributes.keepdim) : at::cpu::min(x, dim, attributes.keepdim);
+      attributes.largest ? DTORCH_ATEN(max)(x, dim, attributes.keepdim) : DTORCH_ATEN(min)(x, dim, attributes.keepdim);
   set_output(context, 0, values);
   set_output(context, 1, indices);
 }
@@ -118,8 +123,8 @@ void argmax_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   std::optional<int64_t> dim;
   if (attributes.dims.size() == 1) dim = attributes.dims[0];
-  const at::Tensor index =
-      attributes.largest ? at::cpu::argmax(x, dim, attributes.keepdim) : at::cpu::argmin(x, dim, attributes.keepdim);
+  const at::Tensor index = attributes.largest ? DTORCH_ATEN(argmax)(x, dim, attributes.keepdim)
+                                              : DTORCH_ATEN(argmin)(x, dim, attributes.keepdim);
   set_output(context, 0, index.reshape(output_sizes(context, 0)));
 }
 void scatter_kernel(KernelContext& context) {

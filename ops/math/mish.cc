@@ -2,11 +2,16 @@
 // - tanh(x). Layouts: same on every dim; logsigmoid is increasing, so that Partial(max) and Partial(min) pass. mish and
 // logsigmoid have gradient operators, linear in g, so that a pending gradient stays pending; the other two are
 // compositions.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/log_sigmoid_backward.h>
 #include <ATen/ops/log_sigmoid_backward_native.h>
+#include <ATen/ops/log_sigmoid_forward.h>
 #include <ATen/ops/log_sigmoid_forward_native.h>
+#include <ATen/ops/mish.h>
+#include <ATen/ops/mish_backward.h>
 #include <ATen/ops/mish_backward_native.h>
 #include <ATen/ops/mish_cpu_dispatch.h>
 #endif
@@ -21,16 +26,18 @@ using namespace math;
 
 #if DTORCH_WITH_KERNELS
 void mish_gradient_kernel(KernelContext& context) {
-  set_output(context, 0, at::native::mish_backward(input(context, 0), input(context, 1)));
+  set_output(context, 0,
+             DTORCH_BY_DEVICE(at::native::mish_backward, at::mish_backward)(input(context, 0), input(context, 1)));
 }
-void logsigmoid_kernel(KernelContext& context) {
-  set_output(context, 0, std::get<0>(at::native::log_sigmoid_forward_cpu(input(context, 0))));
-}
+constexpr auto forward = DTORCH_BY_DEVICE(at::native::log_sigmoid_forward_cpu, at::log_sigmoid_forward);
+void logsigmoid_kernel(KernelContext& context) { set_output(context, 0, std::get<0>(forward(input(context, 0)))); }
 // The forward's buffer is made anew rather than kept.
 void logsigmoid_gradient_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 1);
-  const at::Tensor buffer = std::get<1>(at::native::log_sigmoid_forward_cpu(x));
-  set_output(context, 0, at::native::log_sigmoid_backward_cpu(input(context, 0), x, buffer));
+  const at::Tensor buffer = std::get<1>(forward(x));
+  set_output(
+      context, 0,
+      DTORCH_BY_DEVICE(at::native::log_sigmoid_backward_cpu, at::log_sigmoid_backward)(input(context, 0), x, buffer));
 }
 #endif
 
@@ -46,7 +53,7 @@ constinit OperatorDef mish_op = {
     .signature = "mish(x) -> Tensor",
     .infer = infer_needs_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::mish, at::cpu::mish_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(mish), DTORCH_ATEN(mish_outf)>),
     .gradient = gradient_from_input<mish_gradient_op>,
     .samples = mish_samples,
 };

@@ -1,11 +1,14 @@
 // a * b and a / b, elementwise with broadcasting; by a number: mul_number, div_number, which keep nothing for the
 // gradient. Layouts: same on every dim; a product is linear in each factor, a quotient in the first operand, so that
 // Partial (sum, avg) passes. Gradients: g b and g a; g / b and -g (a / b) / b.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/memory_loop.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/BinaryOps.h>
+#include <ATen/ops/div.h>
 #include <ATen/ops/div_cpu_dispatch.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #endif
 
@@ -52,12 +55,12 @@ std::vector<Tensor> number_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct MulOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::mul(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::mul_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(mul)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(mul_outf)(a, b, out); }
 };
 struct DivOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::div(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::div_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(div)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(div_outf)(a, b, out); }
 };
 #endif
 

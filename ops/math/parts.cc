@@ -54,8 +54,14 @@ Rule scatter_along_rule(const InferContext& context, std::span<const OutputMeta>
 void scatter_along_kernel(KernelContext& context) {
   const at::Tensor& g = input(context, 0);
   const DType dtype = context.output_meta(0).dtype;
-  at::Tensor out = at::zeros(output_sizes(context, 0), tensor_options(accumulation_dtype(dtype)));
-  at::cpu::scatter_add_(out, context.attributes<ScatterAlongAttrs>().dim, input(context, 1), g.to(out.scalar_type()));
+  at::Tensor out = at::zeros(output_sizes(context, 0), g.options().dtype(scalar_type(accumulation_dtype(dtype))));
+  const int64_t dim = context.attributes<ScatterAlongAttrs>().dim;
+  const at::Tensor &index = input(context, 1), of_elements = g.to(out.scalar_type());
+  if (out.is_cpu()) {
+    at::cpu::scatter_add_(out, dim, index, of_elements);
+  } else {
+    out.scatter_add_(dim, index, of_elements);
+  }
   set_output(context, 0, out.to(g.scalar_type()));
 }
 #endif

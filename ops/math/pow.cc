@@ -1,9 +1,11 @@
 // pow(a, exponent), elementwise with broadcasting; pow_number: the exponent is a number. Layouts: same on every dim.
 // Gradients: g exponent a^(exponent - 1), and g a^exponent log(a), each 0 where the formula's limit is.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/Pow.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/pow_cpu_dispatch.h>
 #endif
 
@@ -46,12 +48,12 @@ std::vector<Tensor> pow_number_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct PowOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::pow(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::pow_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(pow)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(pow_outf)(a, b, out); }
 };
 void pow_number_kernel(KernelContext& context) {
   set_output(context, 0,
-             at::cpu::pow(input(context, 0), number_of(context, 0, context.attributes<BinaryAttrs>().number)));
+             DTORCH_ATEN(pow)(input(context, 0), number_of(context, 0, context.attributes<BinaryAttrs>().number)));
 }
 #endif
 

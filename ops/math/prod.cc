@@ -2,11 +2,13 @@
 // part, and the products, one a part, are gathered and multiplied. Integers and bool are multiplied in int64. Gradient:
 // g times the product of the others, zeros included: where x is 0, the product of what isn't 0 if that zero is the only
 // one.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/reductions.h"
 #include "ops/move/combine.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/prod.h>
 #include <ATen/ops/prod_cpu_dispatch.h>
 #endif
 
@@ -37,9 +39,9 @@ void prod_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const at::ScalarType type = scalar_type(attributes.dtype);
   if (attributes.dims.size() == 1) {
-    set_output(context, 0, at::cpu::prod(x, attributes.dims[0], attributes.keepdim || attributes.by_part, type));
+    set_output(context, 0, DTORCH_ATEN(prod)(x, attributes.dims[0], attributes.keepdim || attributes.by_part, type));
   } else {
-    set_output(context, 0, at::cpu::prod(x, type).reshape(output_sizes(context, 0)));
+    set_output(context, 0, DTORCH_ATEN(prod)(x, type).reshape(output_sizes(context, 0)));
   }
 }
 #endif

@@ -1,12 +1,16 @@
 // floor_divide and trunc_divide (division rounded down and towards zero), fmod and remainder (what these leave: the
 // sign is a's, or b's); elementwise with broadcasting, one operand may be a number. Layouts: same on every dim; nothing
 // Partial. Gradients: 0 of the divisions; g and -g trunc(a / b), -g floor(a / b) of the remainders.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/div.h>
 #include <ATen/ops/div_cpu_dispatch.h>
+#include <ATen/ops/fmod.h>
 #include <ATen/ops/fmod_cpu_dispatch.h>
+#include <ATen/ops/remainder.h>
 #include <ATen/ops/remainder_cpu_dispatch.h>
 #endif
 
@@ -51,24 +55,26 @@ std::vector<Tensor> rest_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct FloorDivideOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::div(a, b, "floor"); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(div)(a, b, "floor"); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::div_outf(a, b, "floor", out);
+    DTORCH_ATEN(div_outf)(a, b, "floor", out);
   }
 };
 struct TruncDivideOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::div(a, b, "trunc"); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(div)(a, b, "trunc"); }
   static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
-    at::cpu::div_outf(a, b, "trunc", out);
+    DTORCH_ATEN(div_outf)(a, b, "trunc", out);
   }
 };
 struct FmodOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::fmod(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::fmod_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(fmod)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(fmod_outf)(a, b, out); }
 };
 struct RemainderOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::remainder(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::remainder_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(remainder)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(remainder_outf)(a, b, out);
+  }
 };
 #endif
 

@@ -3,16 +3,20 @@
 // is: the extreme of each part and its index, one entry a part, are gathered (extreme_totals), and each device
 // continues from the best of the parts before its own (extreme_shifted). Gradient of the values: g added up at the
 // indices.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/reductions.h"
 #include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/cummax.h>
 #include <ATen/ops/cummax_native.h>
+#include <ATen/ops/cummin.h>
 #include <ATen/ops/cummin_native.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/where_cpu_dispatch.h>
 #endif
 
@@ -66,8 +70,8 @@ Rule shifted_rule(const InferContext& context, std::span<const OutputMeta> outpu
 #if DTORCH_WITH_KERNELS
 std::pair<at::Tensor, at::Tensor> running(const at::Tensor& x, const RunningAttrs& attributes) {
   if (x.numel() == 0) return {at::empty_like(x), at::empty_like(x, x.options().dtype(at::kLong))};
-  auto [values, indices] =
-      attributes.largest ? at::native::cummax(x, attributes.dim) : at::native::cummin(x, attributes.dim);
+  auto [values, indices] = attributes.largest ? DTORCH_BY_DEVICE(at::native::cummax, at::cummax)(x, attributes.dim)
+                                              : DTORCH_BY_DEVICE(at::native::cummin, at::cummin)(x, attributes.dim);
   return {values, indices};
 }
 
@@ -81,14 +85,14 @@ void running_kernel(KernelContext& context) {
 void totals_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RunningAttrs>();
   const Box& box = context.input_box(0);
+  const at::Tensor& x = input(context, 0);
   if (box.size[attributes.dim] == 0) {
     const DType dtype = context.output_meta(0).dtype;
-    set_output(context, 0,
-               at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), tensor_options(dtype)));
-    set_output(context, 1, at::full(output_sizes(context, 1), -1, tensor_options(kInt64)));
+    set_output(context, 0, at::full(output_sizes(context, 0), worst_value(dtype, attributes.largest), x.options()));
+    set_output(context, 1, at::full(output_sizes(context, 1), -1, x.options().dtype(at::kLong)));
     return;
   }
-  auto [values, indices] = running(input(context, 0), attributes);
+  auto [values, indices] = running(x, attributes);
   set_output(context, 0, values.narrow(attributes.dim, -1, 1));
   set_output(context, 1, indices.narrow(attributes.dim, -1, 1).add(box.offset[attributes.dim]));
 }
@@ -102,7 +106,8 @@ Best better_of(const Best& earlier, const Best& later, bool largest) {
   const at::Tensor is_nan = later.values.ne(later.values), was_nan = earlier.values.ne(earlier.values);
   const at::Tensor wins = earlier.indices.lt(0).logical_or(is_nan).logical_or(beats.logical_and(was_nan.logical_not()));
   const at::Tensor takes = wins.logical_and(later.indices.ge(0));
-  return {at::cpu::where(takes, later.values, earlier.values), at::cpu::where(takes, later.indices, earlier.indices)};
+  return {DTORCH_ATEN(where)(takes, later.values, earlier.values),
+          DTORCH_ATEN(where)(takes, later.indices, earlier.indices)};
 }
 
 void shifted_kernel(KernelContext& context) {

@@ -5,21 +5,29 @@
 // the others by a recurrence from the end (scan_gradient), which needs the whole dim.
 #include <limits>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/reductions.h"
 #include "ops/move/combine.h"
 #include "ops/shape/operators.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/cumprod.h>
 #include <ATen/ops/cumprod_cpu_dispatch.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/cumsum_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/flip_native.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logaddexp_cpu_dispatch.h>
+#include <ATen/ops/logcumsumexp.h>
 #include <ATen/ops/logcumsumexp_native.h>
 #include <ATen/ops/logsumexp_native.h>
+#include <ATen/ops/prod.h>
 #include <ATen/ops/prod_cpu_dispatch.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
 #endif
 
@@ -89,17 +97,18 @@ Rule scan_gradient_rule(const InferContext& context, std::span<const OutputMeta>
 at::Tensor running(const at::Tensor& x, const ScanAttrs& attributes) {
   if (x.numel() == 0) return at::empty_like(x);
   if (attributes.reverse) {
-    const at::Tensor flipped = at::native::flip(x, attributes.dim);
-    return at::native::flip(at::cpu::cumsum(flipped, attributes.dim, x.scalar_type()), attributes.dim);
+    const at::Tensor flipped = DTORCH_BY_DEVICE(at::native::flip, at::flip)(x, attributes.dim);
+    return DTORCH_BY_DEVICE(at::native::flip, at::flip)(DTORCH_ATEN(cumsum)(flipped, attributes.dim, x.scalar_type()),
+                                                        attributes.dim);
   }
-  if (attributes.kind == kRunningSum) return at::cpu::cumsum(x, attributes.dim, x.scalar_type());
-  if (attributes.kind == kRunningProduct) return at::cpu::cumprod(x, attributes.dim, x.scalar_type());
-  return at::native::logcumsumexp(x, attributes.dim);
+  if (attributes.kind == kRunningSum) return DTORCH_ATEN(cumsum)(x, attributes.dim, x.scalar_type());
+  if (attributes.kind == kRunningProduct) return DTORCH_ATEN(cumprod)(x, attributes.dim, x.scalar_type());
+  return DTORCH_BY_DEVICE(at::native::logcumsumexp, at::logcumsumexp)(x, attributes.dim);
 }
 // Over the whole dim, which stays with size 1.
 at::Tensor total(const at::Tensor& x, const ScanAttrs& attributes) {
-  if (attributes.kind == kRunningSum) return at::cpu::sum(x, attributes.dim, true, x.scalar_type());
-  if (attributes.kind == kRunningProduct) return at::cpu::prod(x, attributes.dim, true, x.scalar_type());
+  if (attributes.kind == kRunningSum) return DTORCH_ATEN(sum)(x, attributes.dim, true, x.scalar_type());
+  if (attributes.kind == kRunningProduct) return DTORCH_ATEN(prod)(x, attributes.dim, true, x.scalar_type());
   return at::native::logsumexp(x, attributes.dim, true);
 }
 
@@ -129,7 +138,7 @@ void shifted_kernel(KernelContext& context) {
     } else if (attributes.kind == kRunningProduct) {
       y.mul_(before);
     } else {
-      y = at::cpu::logaddexp(y, before);
+      y = DTORCH_ATEN(logaddexp)(y, before);
     }
   }
   set_output(context, 0, y.to(x.scalar_type()));

@@ -1,18 +1,27 @@
 // neg, abs, sign, floor, ceil, round (half to even), square, reciprocal of every element. Layouts: same on every dim;
 // neg is linear; sign, floor, ceil and round are non-decreasing, so that Partial(max) and Partial(min) pass. floor,
 // ceil, round and sign have zero gradients.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/Pow.h>
 #include <ATen/native/UnaryOps.h>
+#include <ATen/ops/abs.h>
 #include <ATen/ops/abs_cpu_dispatch.h>
 #include <ATen/ops/abs_native.h>
+#include <ATen/ops/ceil.h>
 #include <ATen/ops/ceil_cpu_dispatch.h>
+#include <ATen/ops/floor.h>
 #include <ATen/ops/floor_cpu_dispatch.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/neg_cpu_dispatch.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/pow_cpu_dispatch.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/reciprocal_cpu_dispatch.h>
+#include <ATen/ops/round.h>
 #include <ATen/ops/round_cpu_dispatch.h>
+#include <ATen/ops/sign.h>
 #include <ATen/ops/sign_cpu_dispatch.h>
 #endif
 
@@ -63,14 +72,15 @@ std::vector<Tensor> reciprocal_gradient(const GradientContext& context) {
 }
 
 #if DTORCH_WITH_KERNELS
-at::Tensor run_abs(const at::Tensor& x) { return at::native::abs(x); }
-void abs_kernel(KernelContext& context) { unary_kernel<run_abs, at::cpu::abs_outf>(context); }
-at::Tensor run_round(const at::Tensor& x) { return at::cpu::round(x); }
-at::Tensor& run_round_out(const at::Tensor& x, at::Tensor& out) { return at::cpu::round_outf(x, out); }
+void abs_kernel(KernelContext& context) {
+  unary_kernel<DTORCH_BY_DEVICE(at::native::abs, at::abs), DTORCH_ATEN(abs_outf)>(context);
+}
+at::Tensor run_round(const at::Tensor& x) { return DTORCH_ATEN(round)(x); }
+at::Tensor& run_round_out(const at::Tensor& x, at::Tensor& out) { return DTORCH_ATEN(round_outf)(x, out); }
 void round_kernel(KernelContext& context) { unary_kernel<run_round, run_round_out>(context); }
 // As LibTorch's square does.
-at::Tensor run_square(const at::Tensor& x) { return at::cpu::pow(x, 2); }
-at::Tensor& run_square_out(const at::Tensor& x, at::Tensor& out) { return at::cpu::pow_outf(x, 2, out); }
+at::Tensor run_square(const at::Tensor& x) { return DTORCH_ATEN(pow)(x, 2); }
+at::Tensor& run_square_out(const at::Tensor& x, at::Tensor& out) { return DTORCH_ATEN(pow_outf)(x, 2, out); }
 void square_loop(at::TensorIterator& iterator) { at::native::pow_tensor_scalar_stub(at::kCPU, iterator, 2); }
 void square_kernel(KernelContext& context) { unary_kernel<run_square, run_square_out>(context); }
 #endif
@@ -91,7 +101,7 @@ constinit OperatorDef neg_op = {
     .signature = "neg(x) -> Tensor",
     .infer = infer_no_bool,
     .rule = monotone_rule<Monotone::kDown, Linear::kInAll>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::neg, at::cpu::neg_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(neg), DTORCH_ATEN(neg_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::neg_stub>>),
     .gradient = neg_gradient,
     .samples = neg_samples,
@@ -118,7 +128,7 @@ constinit OperatorDef sign_op = {
     .signature = "sign(x) -> Tensor",
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sign, at::cpu::sign_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(sign), DTORCH_ATEN(sign_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::sign_stub>>),
     .gradient = sign_gradient,
     .samples = sign_samples,
@@ -131,7 +141,7 @@ constinit OperatorDef floor_op = {
     .signature = "floor(x) -> Tensor",
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::floor, at::cpu::floor_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(floor), DTORCH_ATEN(floor_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::floor_stub>>),
     .gradient = floor_gradient,
     .samples = floor_samples,
@@ -144,7 +154,7 @@ constinit OperatorDef ceil_op = {
     .signature = "ceil(x) -> Tensor",
     .infer = infer_same,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::ceil, at::cpu::ceil_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(ceil), DTORCH_ATEN(ceil_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::ceil_stub>>),
     .gradient = ceil_gradient,
     .samples = ceil_samples,
@@ -183,7 +193,7 @@ constinit OperatorDef reciprocal_op = {
     .signature = "reciprocal(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::reciprocal, at::cpu::reciprocal_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(reciprocal), DTORCH_ATEN(reciprocal_outf)>),
     .prepare = DTORCH_KERNEL(prepare_floating<loop_of<at::native::reciprocal_stub>>),
     .gradient = reciprocal_gradient,
     .samples = reciprocal_samples,

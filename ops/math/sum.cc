@@ -3,11 +3,13 @@
 // inputs pass (linear). Gradient: g expanded to the input's shape (mean: divided by the count).
 #include <algorithm>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/move/combine.h"
 #include "ops/shape/functions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
 #endif
 
@@ -75,7 +77,7 @@ at::Tensor local_sum(const KernelContext& context, DType dtype) {
   const auto& attributes = context.attributes<SumAttrs>();
   // Without dims ATen would reduce all of them.
   if (attributes.dims.empty()) return input(context, 0).to(scalar_type(dtype), /*non_blocking=*/false, /*copy=*/true);
-  return at::cpu::sum(input(context, 0), attributes.dims, attributes.keepdim, scalar_type(dtype));
+  return DTORCH_ATEN(sum)(input(context, 0), attributes.dims, attributes.keepdim, scalar_type(dtype));
 }
 void sum_kernel(KernelContext& context) {
   set_output(context, 0, local_sum(context, context.attributes<SumAttrs>().dtype));

@@ -1,17 +1,27 @@
 // tan, asin, acos, atan and the hyperbolic sinh, cosh, asinh, acosh, atanh of every element; integers give float32.
 // Layouts: same on every dim; atan, sinh and asinh are increasing on all numbers, so that Partial(max) and Partial(min)
 // pass (not asin, acos, acosh, atanh: a part outside their domain would give NaN). Gradients: g times the derivative.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/acos.h>
 #include <ATen/ops/acos_cpu_dispatch.h>
+#include <ATen/ops/acosh.h>
 #include <ATen/ops/acosh_cpu_dispatch.h>
+#include <ATen/ops/asin.h>
 #include <ATen/ops/asin_cpu_dispatch.h>
+#include <ATen/ops/asinh.h>
 #include <ATen/ops/asinh_cpu_dispatch.h>
+#include <ATen/ops/atan.h>
 #include <ATen/ops/atan_cpu_dispatch.h>
+#include <ATen/ops/atanh.h>
 #include <ATen/ops/atanh_cpu_dispatch.h>
+#include <ATen/ops/cosh.h>
 #include <ATen/ops/cosh_cpu_dispatch.h>
+#include <ATen/ops/sinh.h>
 #include <ATen/ops/sinh_cpu_dispatch.h>
+#include <ATen/ops/tan.h>
 #include <ATen/ops/tan_cpu_dispatch.h>
 #endif
 
@@ -70,7 +80,7 @@ constinit OperatorDef tan_op = {
     .signature = "tan(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::tan, at::cpu::tan_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(tan), DTORCH_ATEN(tan_outf)>),
     .gradient = tan_gradient,
     .samples = tan_samples,
     .saved_inputs = 0,
@@ -81,7 +91,7 @@ constinit OperatorDef asin_op = {
     .signature = "asin(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::asin, at::cpu::asin_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(asin), DTORCH_ATEN(asin_outf)>),
     .gradient = asin_gradient,
     .samples = asin_samples,
 };
@@ -90,7 +100,7 @@ constinit OperatorDef acos_op = {
     .signature = "acos(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::acos, at::cpu::acos_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(acos), DTORCH_ATEN(acos_outf)>),
     .gradient = acos_gradient,
     .samples = acos_samples,
 };
@@ -99,7 +109,7 @@ constinit OperatorDef atan_op = {
     .signature = "atan(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::atan, at::cpu::atan_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(atan), DTORCH_ATEN(atan_outf)>),
     .gradient = atan_gradient,
     .samples = atan_samples,
 };
@@ -108,7 +118,7 @@ constinit OperatorDef sinh_op = {
     .signature = "sinh(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::sinh, at::cpu::sinh_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(sinh), DTORCH_ATEN(sinh_outf)>),
     .gradient = sinh_gradient,
     .samples = sinh_samples,
 };
@@ -117,7 +127,7 @@ constinit OperatorDef cosh_op = {
     .signature = "cosh(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::cosh, at::cpu::cosh_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(cosh), DTORCH_ATEN(cosh_outf)>),
     .gradient = cosh_gradient,
     .samples = cosh_samples,
 };
@@ -126,7 +136,7 @@ constinit OperatorDef asinh_op = {
     .signature = "asinh(x) -> Tensor",
     .infer = infer_floating,
     .rule = monotone_rule<Monotone::kUp>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::asinh, at::cpu::asinh_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(asinh), DTORCH_ATEN(asinh_outf)>),
     .gradient = asinh_gradient,
     .samples = asinh_samples,
 };
@@ -135,7 +145,7 @@ constinit OperatorDef acosh_op = {
     .signature = "acosh(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::acosh, at::cpu::acosh_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(acosh), DTORCH_ATEN(acosh_outf)>),
     .gradient = acosh_gradient,
     .samples = acosh_samples,
 };
@@ -144,7 +154,7 @@ constinit OperatorDef atanh_op = {
     .signature = "atanh(x) -> Tensor",
     .infer = infer_floating,
     .rule = elementwise_rule_of<Linear::kNo>,
-    .kernel = DTORCH_KERNEL(unary_kernel<at::cpu::atanh, at::cpu::atanh_outf>),
+    .kernel = DTORCH_KERNEL(unary_kernel<DTORCH_ATEN(atanh), DTORCH_ATEN(atanh_outf)>),
     .gradient = atanh_gradient,
     .samples = atanh_samples,
 };

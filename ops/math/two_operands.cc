@@ -3,16 +3,25 @@
 // in each operand, so that Partial(max) and Partial(min) pass with the other Replicate; heaviside chooses between
 // constants and `values`, whose Partial(avg, max, min) pass. Not those of fmax and fmin: a part that is NaN makes the
 // value NaN, but is left out here. Gradients: g times the derivatives; none of heaviside.
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/pointwise.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/atan2.h>
 #include <ATen/ops/atan2_cpu_dispatch.h>
+#include <ATen/ops/copysign.h>
 #include <ATen/ops/copysign_cpu_dispatch.h>
+#include <ATen/ops/fmax.h>
 #include <ATen/ops/fmax_cpu_dispatch.h>
+#include <ATen/ops/fmin.h>
 #include <ATen/ops/fmin_cpu_dispatch.h>
+#include <ATen/ops/heaviside.h>
 #include <ATen/ops/heaviside_cpu_dispatch.h>
+#include <ATen/ops/hypot.h>
 #include <ATen/ops/hypot_cpu_dispatch.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logaddexp_cpu_dispatch.h>
+#include <ATen/ops/xlogy.h>
 #include <ATen/ops/xlogy_cpu_dispatch.h>
 #endif
 
@@ -112,36 +121,42 @@ std::vector<Tensor> bound_gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 struct Atan2Op {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::atan2(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::atan2_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(atan2)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(atan2_outf)(a, b, out); }
 };
 struct HypotOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::hypot(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::hypot_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(hypot)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(hypot_outf)(a, b, out); }
 };
 struct CopysignOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::copysign(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::copysign_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(copysign)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(copysign_outf)(a, b, out);
+  }
 };
 struct LogaddexpOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::logaddexp(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::logaddexp_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(logaddexp)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(logaddexp_outf)(a, b, out);
+  }
 };
 struct XlogyOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::xlogy(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::xlogy_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(xlogy)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(xlogy_outf)(a, b, out); }
 };
 struct FmaxOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::fmax(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::fmax_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(fmax)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(fmax_outf)(a, b, out); }
 };
 struct FminOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::fmin(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::fmin_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(fmin)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { DTORCH_ATEN(fmin_outf)(a, b, out); }
 };
 struct HeavisideOp {
-  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return at::cpu::heaviside(a, b); }
-  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) { at::cpu::heaviside_outf(a, b, out); }
+  static at::Tensor run(const at::Tensor& a, const at::Tensor& b) { return DTORCH_ATEN(heaviside)(a, b); }
+  static void run_out(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+    DTORCH_ATEN(heaviside_outf)(a, b, out);
+  }
 };
 #endif
 

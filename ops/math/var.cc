@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/products.h"
@@ -14,10 +15,15 @@
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty.h>
+#include <ATen/ops/std.h>
 #include <ATen/ops/std_cpu_dispatch.h>
+#include <ATen/ops/std_mean.h>
 #include <ATen/ops/std_mean_cpu_dispatch.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
+#include <ATen/ops/var.h>
 #include <ATen/ops/var_cpu_dispatch.h>
+#include <ATen/ops/var_mean.h>
 #include <ATen/ops/var_mean_cpu_dispatch.h>
 #endif
 
@@ -119,13 +125,13 @@ void var_kernel(KernelContext& context) {
   at::OptionalIntArrayRef dims = attributes.dims;
   if (attributes.dims.size() == static_cast<size_t>(x.dim())) dims = std::nullopt;
   if constexpr (kMean) {
-    auto [spread, mean] =
-        kRoot ? at::cpu::std_mean(x, dims, correction, keepdim) : at::cpu::var_mean(x, dims, correction, keepdim);
+    auto [spread, mean] = kRoot ? DTORCH_ATEN(std_mean)(x, dims, correction, keepdim)
+                                : DTORCH_ATEN(var_mean)(x, dims, correction, keepdim);
     set_output(context, 0, spread);
     set_output(context, 1, mean);
   } else {
     set_output(context, 0,
-               kRoot ? at::cpu::std(x, dims, correction, keepdim) : at::cpu::var(x, dims, correction, keepdim));
+               kRoot ? DTORCH_ATEN(std)(x, dims, correction, keepdim) : DTORCH_ATEN(var)(x, dims, correction, keepdim));
   }
 }
 
@@ -133,7 +139,7 @@ void deviations_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<VarAttrs>();
   at::Tensor squares = input(context, 0).to(at::kDouble).sub(input(context, 1));
   squares.mul_(squares);
-  set_output(context, 0, at::cpu::sum(squares, attributes.dims, attributes.keepdim, at::kDouble));
+  set_output(context, 0, DTORCH_ATEN(sum)(squares, attributes.dims, attributes.keepdim, at::kDouble));
 }
 #endif
 

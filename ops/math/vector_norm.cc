@@ -4,12 +4,14 @@
 // inf, -inf: shared evenly by equal elements.
 #include <limits>
 
+#include "ops/create/aten_call.h"
 #include "ops/math/kernels.h"
 #include "ops/math/parts.h"
 #include "ops/math/reductions.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linalg_vector_norm_cpu_dispatch.h>
 #endif
 
@@ -59,13 +61,13 @@ void norm_kernel(KernelContext& context) {
   const at::ScalarType type = scalar_type(attributes.dtype);
   if (context.input_box(0).empty()) {
     const double none = attributes.order < 0 ? std::numeric_limits<double>::infinity() : 0;
-    set_output(context, 0, at::full(output_sizes(context, 0), none, tensor_options(attributes.dtype)));
+    set_output(context, 0, at::full(output_sizes(context, 0), none, x.options().dtype(type)));
     return;
   }
   at::OptionalIntArrayRef dims = attributes.dims;
   if (attributes.dims.size() == static_cast<size_t>(x.dim())) dims = std::nullopt;
   const bool keepdim = attributes.keepdim || attributes.by_part;
-  set_output(context, 0, at::cpu::linalg_vector_norm(x, attributes.order, dims, keepdim, type));
+  set_output(context, 0, DTORCH_ATEN(linalg_vector_norm)(x, attributes.order, dims, keepdim, type));
 }
 #endif
 

@@ -2,6 +2,7 @@
 // Layouts: same on every dim; with Replicate conditions the parts of Partial operands are chosen part by part (a number
 // then must be 0 for sum). scalars: the number. Gradients: where(condition, g, 0) and where(condition, 0, g), summed
 // over broadcast dims.
+#include "ops/create/aten_call.h"
 #include "ops/math/elementwise.h"
 #include "ops/math/kernels.h"
 #include "ops/math/where_attrs.h"
@@ -9,6 +10,7 @@
 #if DTORCH_WITH_KERNELS
 #include <ATen/native/TensorCompare.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/where_cpu_dispatch.h>
 #endif
 
@@ -66,10 +68,11 @@ void where_kernel(KernelContext& context) {
   if (attributes.number == kNoNumber) {
     b = &input(context, 2);
   } else {
-    number = at::scalar_tensor(number_of(context, 0, attributes.number), tensor_options(context.output_meta(0).dtype));
+    number = at::scalar_tensor(number_of(context, 0, attributes.number),
+                               a->options().dtype(scalar_type(context.output_meta(0).dtype)));
     (attributes.number_first ? a : b) = &number;
   }
-  set_output(context, 0, at::cpu::where(input(context, 0), *a, *b));
+  set_output(context, 0, DTORCH_ATEN(where)(input(context, 0), *a, *b));
 }
 std::unique_ptr<PreparedKernel> prepare_where(const LocalOperator& local) {
   const auto& attributes = *static_cast<const WhereAttrs*>(local.attributes.get());

@@ -7,13 +7,12 @@
 #include <cmath>
 
 #include "ops/nn/attention.h"
+#include "ops/nn/attention_kernels.h"
 #include "ops/nn/attention_masked.h"
 #include "ops/nn/context_parallel.h"
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #endif
 
 namespace dtorch {
@@ -79,7 +78,8 @@ static bool is_identity(const std::vector<int64_t>& map, int64_t num_kv) {
 }
 at::Tensor expand_heads(const at::Tensor& k, std::vector<int64_t>& map) {
   if (is_identity(map, k.size(1))) return k;
-  return k.index_select(1, at::from_blob(map.data(), {static_cast<int64_t>(map.size())}, at::kLong));
+  const at::Tensor heads = at::from_blob(map.data(), {static_cast<int64_t>(map.size())}, at::kLong);
+  return k.index_select(1, k.is_cpu() ? heads : heads.to(k.device()));
 }
 at::Tensor collapse_heads(const at::Tensor& dk, std::vector<int64_t>& map, at::IntArrayRef kv_sizes) {
   if (is_identity(map, kv_sizes[1])) return dk;
@@ -146,11 +146,7 @@ Rule grad_rule(const InferContext& context, std::span<const OutputMeta>) {
 }
 
 #if DTORCH_WITH_KERNELS
-struct Causality {
-  bool plain = false;
-  std::optional<at::Tensor> mask;
-};
-Causality causality(const KernelContext& context, size_t q_at, int64_t keys, const at::Tensor& like) {
+Sight sight(const KernelContext& context, size_t q_at, int64_t keys, const at::Tensor& like) {
   if (!context.attributes<AttentionAttrs>().is_causal) return {};
   const QueryPart queries(context, q_at);
   if (queries.is_plain(keys)) return {true, {}};
@@ -170,9 +166,7 @@ void kernel(KernelContext& context) {
   }
   const at::Tensor k = expand_heads(input(context, 1), map);
   const at::Tensor v = widened(expand_heads(input(context, 2), map), q.size(3));
-  const Causality causal = causality(context, 0, k.size(2), q);
-  auto [out, lse] =
-      at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal.plain, causal.mask, attributes.scale);
+  auto [out, lse] = attend(q, k, v, sight(context, 0, k.size(2), q), attributes.scale);
   set_output(context, 0, out.narrow(3, 0, width));
   set_output(context, 1, std::move(lse));
 }
@@ -189,9 +183,8 @@ void grad_kernel(KernelContext& context) {
   const at::Tensor k = expand_heads(input(context, 2), map);
   const auto wide = [&](size_t i) { return widened(input(context, i), q.size(3)); };
   const at::Tensor v = widened(expand_heads(input(context, 3), map), q.size(3));
-  const Causality causal = causality(context, 1, k.size(2), q);
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      wide(0), q, k, v, wide(4), input(context, 5), 0.0, causal.plain, causal.mask, attributes.scale);
+  auto [dq, dk, dv] =
+      attend_gradient(wide(0), q, k, v, wide(4), input(context, 5), sight(context, 1, k.size(2), q), attributes.scale);
   set_output(context, 0, std::move(dq));
   set_output(context, 1, collapse_heads(dk, map, output_sizes(context, 1)));
   set_output(context, 2, collapse_heads(dv.narrow(3, 0, width), map, output_sizes(context, 2)));

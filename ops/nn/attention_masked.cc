@@ -7,13 +7,12 @@
 
 #include "ops/create/philox.h"
 #include "ops/nn/attention.h"
+#include "ops/nn/attention_kernels.h"
 #include "runtime/client/call_error.h"
 #include "runtime/client/draw_scope.h"
 #include "runtime/client/graph_core.h"
 
 #if DTORCH_WITH_KERNELS
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sum.h>
@@ -149,14 +148,14 @@ at::Tensor dropout_mask(const KernelContext& context, size_t q_at, const at::Ten
   const Box box{{part.offset[0], part.offset[1], part.offset[2], 0}, {part.size[0], part.size[1], part.size[2], k[2]}};
   const PhiloxCall call{context.scalar(0).bits, context.scalar(1).bits};
   const auto limit = static_cast<uint64_t>((1 - p) * 4294967296.0);
-  at::Tensor mask = at::zeros(weights.sizes(), weights.options().dtype(at::kDouble));
+  at::Tensor mask = at::zeros(weights.sizes(), at::kDouble);
   double* to = mask.mutable_data_ptr<double>();
   for_each_contiguous_run(Shape{q[0], q[1], q[2], k[2]}, box, [&](int64_t global, int64_t local, int64_t length) {
     call.for_each_word(global, length, [&](int64_t e, uint32_t word) {
       if (word < limit) to[local + (e - global)] = 1 / (1 - p);
     });
   });
-  return mask.to(weights.scalar_type());
+  return mask.to(weights.options());
 }
 
 void kernel(KernelContext& context) {
@@ -173,8 +172,7 @@ void kernel(KernelContext& context) {
   const at::Tensor k = expand_heads(input(context, 1), map), v = expand_heads(input(context, 2), map);
   const std::optional<at::Tensor> mask = added_mask(context, 0, 3, k.size(2));
   if (attributes.dropout_p == 0) {
-    auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, widened(v, q.size(3)), 0.0, false, mask,
-                                                                      attributes.scale);
+    auto [out, lse] = attend(q, k, widened(v, q.size(3)), {false, mask}, attributes.scale);
     set_output(context, 0, out.narrow(3, 0, width));
     set_output(context, 1, std::move(lse));
     return;
@@ -233,9 +231,9 @@ void grad_kernel(KernelContext& context) {
   const int64_t width = input(context, 3).size(3);
   const at::Tensor k = expand_heads(input(context, 2), map);
   const at::Tensor v = widened(expand_heads(input(context, 3), map), q.size(3));
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      widened(input(context, 0), q.size(3)), q, k, v, widened(input(context, 4), q.size(3)), input(context, 5), 0.0,
-      false, added_mask(context, 1, 6, k.size(2)), attributes.scale);
+  auto [dq, dk, dv] =
+      attend_gradient(widened(input(context, 0), q.size(3)), q, k, v, widened(input(context, 4), q.size(3)),
+                      input(context, 5), {false, added_mask(context, 1, 6, k.size(2))}, attributes.scale);
   set_output(context, 0, std::move(dq));
   set_output(context, 1, collapse_heads(dk, map, output_sizes(context, 1)));
   set_output(context, 2, collapse_heads(dv.narrow(3, 0, width), map, output_sizes(context, 2)));

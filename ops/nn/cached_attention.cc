@@ -104,14 +104,14 @@ Rule attention_rule(const InferContext& context, std::span<const OutputMeta>) {
 
 #if DTORCH_WITH_KERNELS
 std::vector<int64_t> places_of(const at::Tensor& positions) {
-  const at::Tensor dense = positions.contiguous();
+  const at::Tensor dense = (positions.is_cpu() ? positions : positions.cpu()).contiguous();
   return {dense.const_data_ptr<int64_t>(), dense.const_data_ptr<int64_t>() + dense.numel()};
 }
 
 void rotary_kernel(KernelContext& context) {
   const at::Tensor& x = input(context, 0);
   const int64_t tokens = x.size(2), half = x.size(3) / 2;
-  const at::TensorOptions wide = at::TensorOptions().dtype(at::kDouble);
+  const at::TensorOptions wide = x.options().dtype(at::kDouble);
   const at::Tensor places = input(context, 1).to(at::kDouble).unsqueeze(1) + at::arange(tokens, wide);  // [B, T]
   const at::Tensor frequency =
       at::pow(context.attributes<RotaryAtAttrs>().theta, at::arange(half, wide) * (-1.0 / static_cast<double>(half)));
@@ -154,8 +154,9 @@ void attention_kernel(KernelContext& context) {
     };
     at::Tensor scores = at::matmul(q.select(0, b), part(1).transpose(1, 2)) * context.attributes<ScaleAttrs>().scale;
     if (tokens > 1) {
-      const at::Tensor query = at::arange(tokens).unsqueeze(1) + places[row];
-      scores.masked_fill_(at::arange(seen).unsqueeze(0) > query, -std::numeric_limits<double>::infinity());
+      const at::TensorOptions numbers = q.options().dtype(at::kLong);
+      const at::Tensor query = at::arange(tokens, numbers).unsqueeze(1) + places[row];
+      scores.masked_fill_(at::arange(seen, numbers).unsqueeze(0) > query, -std::numeric_limits<double>::infinity());
     }
     out.select(0, b).copy_(at::matmul(at::softmax(scores, -1), part(2)));
   }

@@ -23,6 +23,7 @@
 #include <limits>
 
 #include "dtorch/kernel.h"
+#include "ops/create/checked_index.h"
 #endif
 
 namespace dtorch {
@@ -120,19 +121,6 @@ at::Tensor wide(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble || x.scalar_type() == at::kFloat ? x : x.to(at::kFloat);
 }
 
-// Contiguous int64 targets; those that aren't ignored must be inside [0, V).
-at::Tensor checked_targets(const at::Tensor& targets, int64_t ignore_index, int64_t vocab) {
-  at::Tensor out = targets.to(at::kLong).contiguous();
-  const int64_t* data = out.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    if (data[i] != ignore_index && (data[i] < 0 || data[i] >= vocab)) {
-      throw RuntimeFault("target " + std::to_string(data[i]) + " is outside [0, " + std::to_string(vocab) +
-                         ") and isn't ignore_index " + std::to_string(ignore_index));
-    }
-  }
-  return out;
-}
-
 void sum_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<LossAttrs>();
   const int64_t ignore_index = attributes.ignore_index;
@@ -178,6 +166,18 @@ void for_each_target(const at::Tensor& targets, const Box& logits_box, int64_t i
   }
 }
 
+// The same as tensors, for other devices than the CPU: columns inside, and where there is none.
+struct TargetColumns {
+  TargetColumns(const at::Tensor& targets, const Box& logits_box, int64_t ignore_index) {
+    const int64_t first = logits_box.offset[logits_box.ndim() - 1], count = logits_box.size[logits_box.ndim() - 1];
+    const at::Tensor local = targets.sub(first);
+    columns = local.clamp(0, count - 1);
+    none = local.ne(columns).logical_or_(targets.eq(ignore_index)).unsqueeze_(-1);
+    columns.unsqueeze_(-1);
+  }
+  at::Tensor columns, none;  // [..., 1]
+};
+
 template <class T>
 void pick(const at::Tensor& logits, const at::Tensor& targets, const Box& box, int64_t ignore_index, at::Tensor& out) {
   const T* from = logits.const_data_ptr<T>();
@@ -192,6 +192,11 @@ void pick_kernel(KernelContext& context) {
   at::Tensor logits = wide(input(context, 0)).contiguous();
   at::Tensor targets = checked_targets(input(context, 1), ignore_index, context.input_meta(0).global_shape.back());
   at::Tensor out = at::zeros(output_sizes(context, 0), logits.options());
+  if (!logits.is_cpu()) {
+    if (logits.numel() == 0) return set_output(context, 0, out);
+    const TargetColumns own(targets, context.input_box(0), ignore_index);
+    return set_output(context, 0, logits.gather(-1, own.columns).masked_fill_(own.none, 0).squeeze(-1));
+  }
   if (logits.scalar_type() == at::kDouble) {
     pick<double>(logits, targets, context.input_box(0), ignore_index, out);
   } else {
@@ -224,7 +229,12 @@ void grad_kernel(KernelContext& context) {
   at::Tensor weights = input(context, 3).expand(targets.sizes()).to(logits.scalar_type()).contiguous().clone();
   weights.masked_fill_(targets.eq(ignore_index), 0);
   at::Tensor grad = logits.sub(input(context, 2).unsqueeze(-1)).exp_().mul_(weights.unsqueeze(-1)).contiguous();
-  if (grad.scalar_type() == at::kDouble) {
+  if (!grad.is_cpu()) {
+    if (grad.numel() > 0) {
+      const TargetColumns own(targets, context.input_box(0), ignore_index);
+      grad.scatter_add_(-1, own.columns, weights.neg().unsqueeze_(-1).masked_fill_(own.none, 0));
+    }
+  } else if (grad.scalar_type() == at::kDouble) {
     subtract_targets<double>(targets, weights, context.input_box(0), ignore_index, grad);
   } else {
     subtract_targets<float>(targets, weights, context.input_box(0), ignore_index, grad);

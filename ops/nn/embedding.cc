@@ -6,9 +6,11 @@
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/checked_index.h"
 #endif
 
 namespace dtorch {
@@ -50,6 +52,7 @@ std::vector<OutputMeta> grad_infer(const InferContext& context) {
 // The ids as int64, each checked against the whole vocabulary.
 at::Tensor checked_ids(const at::Tensor& ids, int64_t count) {
   at::Tensor wide = ids.to(at::kLong).contiguous();
+  if (!wide.is_cpu()) return checked_on_device(wide, 0, count, "id");
   const int64_t* data = wide.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < wide.numel(); ++i) {
     if (data[i] < 0 || data[i] >= count) {
@@ -68,6 +71,12 @@ void kernel(KernelContext& context) {
     return;
   }
   at::Tensor out = at::zeros(output_sizes(context, 0), weight.options());
+  if (!out.is_cpu()) {
+    if (out.numel() == 0 || rows.size[0] == 0) return set_output(context, 0, out);
+    const at::Tensor local = ids.sub(rows.offset[0]), inside = local.clamp(0, rows.size[0] - 1);
+    set_output(context, 0, at::embedding(weight, inside).masked_fill_(local.ne(inside).unsqueeze(-1), 0));
+    return;
+  }
   at::Tensor flat = out.view({ids.numel(), weight.size(1)});
   const int64_t* data = ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel() && weight.size(1) > 0; ++i) {
@@ -95,6 +104,15 @@ void grad_kernel(KernelContext& context) {
   at::Tensor wide = (half ? g.to(at::kFloat) : g).contiguous();
   at::Tensor ids = checked_ids(input(context, 1), context.attributes<EmbeddingGradAttrs>().count);
   const Box& box = context.output_box(0);
+  if (!wide.is_cpu() && wide.numel() > 0) {
+    // One row more takes what other devices hold.
+    const int64_t count = box.size[0];
+    const at::Tensor local = ids.sub(box.offset[0]);
+    const at::Tensor rows = local.masked_fill(local.lt(0).logical_or_(local.ge(count)), count);
+    const at::Tensor sums = at::embedding_dense_backward(wide, rows, count + 1, /*padding_idx=*/count, false);
+    set_output(context, 0, sums.narrow(0, 0, count).to(g.scalar_type()));
+    return;
+  }
   at::Tensor out = at::zeros(output_sizes(context, 0), wide.options());
   if (wide.scalar_type() == at::kDouble) {
     add_rows(wide.const_data_ptr<double>(), ids.const_data_ptr<int64_t>(), ids.numel(), box.size[1], box.offset[0],

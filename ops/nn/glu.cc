@@ -7,9 +7,11 @@
 #include "runtime/client/call_error.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/glu.h>
 #include <ATen/ops/glu_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -44,7 +46,7 @@ Rule rule(const InferContext& context, std::span<const OutputMeta>) {
 
 #if DTORCH_WITH_KERNELS
 void kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::glu(input(context, 0), context.attributes<GluAttrs>().dim));
+  set_output(context, 0, DTORCH_ATEN(glu)(input(context, 0), context.attributes<GluAttrs>().dim));
 }
 #endif
 

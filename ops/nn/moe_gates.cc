@@ -100,7 +100,13 @@ void kernel(KernelContext& context) {
   const at::Tensor p = x.to(wide_type(x)).contiguous();
   at::Tensor gates = at::zeros(p.sizes(), p.options()), chosen = at::zeros(p.sizes(), p.options().dtype(at::kBool));
   const int64_t k = context.attributes<GateAttrs>().k;
-  if (p.scalar_type() == at::kDouble) {
+  if (!p.is_cpu()) {
+    // A stable sort: of equal ones the first is chosen.
+    const at::Tensor best = std::get<1>(p.sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, k);
+    chosen.scatter_(-1, best, true);
+    const at::Tensor kept = p.gather(-1, best);
+    gates.scatter_(-1, best, kept.div(kept.sum(-1, /*keepdim=*/true)));
+  } else if (p.scalar_type() == at::kDouble) {
     choose(p.const_data_ptr<double>(), gates.mutable_data_ptr<double>(), chosen.mutable_data_ptr<bool>(), rows_of(p),
            p.size(-1), k);
   } else {
@@ -117,7 +123,11 @@ void grad_kernel(KernelContext& context) {
   const at::Tensor g = input(context, 0).to(wide).contiguous(), p = x.to(wide).contiguous(),
                    chosen = input(context, 2).contiguous();
   at::Tensor dp = at::empty(p.sizes(), p.options());
-  if (wide == at::kDouble) {
+  if (!p.is_cpu()) {
+    const at::Tensor sum = p.masked_fill(chosen.logical_not(), 0).sum(-1, /*keepdim=*/true);
+    const at::Tensor weighted = g.mul(p).div_(sum).masked_fill_(chosen.logical_not(), 0).sum(-1, /*keepdim=*/true);
+    dp = g.sub(weighted).div_(sum).masked_fill_(chosen.logical_not(), 0);
+  } else if (wide == at::kDouble) {
     choose_backward(g.const_data_ptr<double>(), p.const_data_ptr<double>(), chosen.const_data_ptr<bool>(),
                     dp.mutable_data_ptr<double>(), rows_of(p), p.size(-1));
   } else {

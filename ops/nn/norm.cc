@@ -122,7 +122,12 @@ void rms_norm_grad_kernel(KernelContext& context) {
   at::Tensor dx = at::empty(x.sizes(), x.options()), dw = at::zeros(w.sizes(), w.options());
   const int64_t width = w.numel(), rows = width == 0 ? 0 : x.numel() / width;
   const double eps = context.attributes<NormAttrs>().eps;
-  if (wide == at::kDouble) {
+  if (!x.is_cpu() && x.numel() > 0) {
+    const at::Tensor gw = g.mul(w), r = x.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
+    const at::Tensor share = gw.mul(x).mean(-1, /*keepdim=*/true).mul_(r).mul_(r);
+    dx = gw.sub(x.mul(share)).mul_(r);
+    dw = g.mul(x).mul_(r).reshape({-1, width}).sum(0).view(w.sizes());
+  } else if (wide == at::kDouble) {
     rms_norm_rows(g.const_data_ptr<double>(), x.const_data_ptr<double>(), w.const_data_ptr<double>(), rows, width, eps,
                   dx.mutable_data_ptr<double>(), dw.mutable_data_ptr<double>());
   } else {

@@ -9,6 +9,7 @@
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "dtorch/kernel.h"
@@ -92,7 +93,8 @@ at::Tensor readable(const at::Tensor& tensor) {
 
 // The last input, where there is a number.
 int64_t number_of(const KernelContext& context) {
-  return *input(context, context.num_inputs() - 1).const_data_ptr<int64_t>();
+  const at::Tensor& number = input(context, context.num_inputs() - 1);
+  return number.is_cpu() ? *number.const_data_ptr<int64_t>() : number.item<int64_t>();
 }
 
 void adamw_kernel(KernelContext& context) {
@@ -160,6 +162,17 @@ void sgd_kernel(KernelContext& context) {
     at::Tensor p_in = readable(input(context, i)), g = readable(input(context, count + i));
     if (has_momentum) b_in = attributes.has_buffers ? readable(input(context, 2 * count + i)) : g;
     if (has_momentum && !attributes.has_buffers) b = at::empty_like(b_in);
+    if (!p.is_cpu()) {
+      at::Tensor d = g.add(p_in, attributes.weight_decay);
+      if (has_momentum) {
+        b = attributes.has_buffers ? b_in.mul(attributes.momentum).add_(d) : d.clone();
+        d = attributes.nesterov ? d.add_(b, attributes.momentum) : b;
+      }
+      const at::ScalarType type = input(context, i).scalar_type();
+      set_output(context, i, p_in.sub(d, lr).to(type));
+      if (has_momentum) set_output(context, count + i, b.to(type));
+      continue;
+    }
     with_arithmetic_type(p, [&]<class T>(T) {
       const T rate = static_cast<T>(lr), decay = static_cast<T>(attributes.weight_decay),
               mu = static_cast<T>(attributes.momentum);
@@ -194,7 +207,23 @@ bool counts_part(const TensorMeta& meta, int64_t device) {
   return true;
 }
 
+// On other devices than the CPU; undefined where this device counts no part.
+at::Tensor squares_on_device(const KernelContext& context) {
+  at::Tensor total;
+  for (size_t i = 0; i < context.num_inputs(); ++i) {
+    if (!counts_part(context.input_meta(i), context.device())) continue;
+    const at::Tensor part = input(context, i).to(at::kDouble).square().sum();
+    total = total.defined() ? total.add_(part) : part;
+  }
+  return total;
+}
+
 void squares_kernel(KernelContext& context) {
+  if (context.num_inputs() > 0 && !input(context, 0).is_cpu()) {
+    const at::Tensor sum = squares_on_device(context);
+    const at::TensorOptions of_result = input(context, 0).options().dtype(scalar_type(context.output_meta(0).dtype));
+    return set_output(context, 0, sum.defined() ? sum.to(of_result) : at::zeros({}, of_result));
+  }
   double total = 0;  // of one device's parts; rounded once
   for (size_t i = 0; i < context.num_inputs(); ++i) {
     if (!counts_part(context.input_meta(i), context.device())) continue;

@@ -7,13 +7,12 @@
 #include "ops/nn/ring_step.h"
 
 #include "ops/nn/attention.h"
+#include "ops/nn/attention_kernels.h"
 #include "ops/nn/operators.h"
 #include "ops/nn/ring_plan.h"
 
 #if DTORCH_WITH_KERNELS
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/zeros.h>
@@ -85,8 +84,7 @@ void step_kernel(KernelContext& context) {
   }
   std::vector<int64_t> map = head_map(context, 0);
   const at::Tensor k = expand_heads(input(context, 1), map), v = expand_heads(input(context, 2), map);
-  auto [part, part_lse] =
-      at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, what == Sees::kDiagonal, {}, attributes.scale);
+  auto [part, part_lse] = attend(q, k, v, {what == Sees::kDiagonal, {}}, attributes.scale);
   part = part.to(wide);
   part_lse = part_lse.to(wide);
   if (is_first) {
@@ -112,7 +110,9 @@ void grad_step_kernel(KernelContext& context) {
   if (what == Sees::kNothing) {
     for (size_t i = 0; i < 3; ++i) {
       if (sums_at[i] == 0) {
-        set_output(context, i, at::zeros(output_sizes(context, i), tensor_options(context.output_meta(i).dtype)));
+        set_output(context, i,
+                   at::zeros(output_sizes(context, i),
+                             input(context, 1).options().dtype(scalar_type(context.output_meta(i).dtype))));
       } else {
         context.output(i) = context.input(sums_at[i]);
       }
@@ -122,8 +122,8 @@ void grad_step_kernel(KernelContext& context) {
   const at::Tensor &q = input(context, 1), &g = input(context, 0), &out = input(context, 4);
   std::vector<int64_t> map = head_map(context, 1);
   const at::Tensor k = expand_heads(input(context, 2), map), v = expand_heads(input(context, 3), map);
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      g, q, k, v, out, input(context, 5), 0.0, what == Sees::kDiagonal, {}, attributes.scale);
+  auto [dq, dk, dv] =
+      attend_gradient(g, q, k, v, out, input(context, 5), {what == Sees::kDiagonal, {}}, attributes.scale);
   // One after the other, so that each part is gone before the next one is needed.
   const auto add = [&](size_t i, at::Tensor part) {
     set_output(context, i,

@@ -8,7 +8,10 @@
 #include "ops/nn/operators.h"
 
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/pow.h>
 
 #include "dtorch/kernel.h"
 #endif
@@ -105,12 +108,30 @@ void rotate_tensor(const at::Tensor& x, const at::Tensor& y, int64_t first, doub
   }
 }
 
+// On other devices than the CPU; angles likewise in double.
+at::Tensor rotate_on_device(const at::Tensor& x, const KernelContext& context, const RotaryAttrs& attributes) {
+  const int64_t positions = x.size(-2), half = x.size(-1) / 2;
+  const int64_t first = context.scalar(0).as_int() + context.input_box(0).offset[x.dim() - 2];
+  const at::TensorOptions numbers = x.options().dtype(at::kDouble);
+  const at::Tensor exponents = at::arange(half, numbers).mul_(-2.0).div_(static_cast<double>(2 * half));
+  const at::Tensor frequencies = at::pow(attributes.theta, exponents);
+  const at::Tensor angles = at::arange(first, first + positions, numbers).unsqueeze(1).mul(frequencies);
+  at::Tensor cosines = angles.cos().to(x.scalar_type()), sines = angles.sin().to(x.scalar_type());
+  if (attributes.inverse) sines = sines.neg();
+  const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
+  return at::cat({a.mul(cosines).sub_(b.mul(sines)), b.mul(cosines).add_(a.mul(sines))}, -1);
+}
+
 void kernel(KernelContext& context) {
   const auto& attributes = context.attributes<RotaryAttrs>();
   const at::Tensor& x = input(context, 0);
   const at::ScalarType type = x.scalar_type();
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor from = x.to(wide);
+  if (!x.is_cpu()) {
+    set_output(context, 0, rotate_on_device(from, context, attributes).to(type));
+    return;
+  }
   if (from.stride(-1) != 1 || !from.is_non_overlapping_and_dense()) from = from.contiguous();
   const at::Tensor y = at::empty_strided(from.sizes(), from.strides(), from.options());
   const Box& box = context.input_box(0);

@@ -5,6 +5,7 @@
 #include "ops/shape/operators.h"
 #include "runtime/client/call_error.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cat_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
@@ -61,7 +62,9 @@ std::vector<Tensor> cat_gradient(const GradientContext& context) {
 void cat_kernel(KernelContext& context) {
   std::vector<at::Tensor> tensors;
   for (size_t i = 0; i < context.num_inputs(); ++i) tensors.push_back(input(context, i));
-  set_output(context, 0, at::cpu::cat(at::ITensorListRef(tensors), context.attributes<CatAttrs>().dim));
+  const int64_t dim = context.attributes<CatAttrs>().dim;
+  const at::ITensorListRef list(tensors);
+  set_output(context, 0, tensors[0].is_cpu() ? at::cpu::cat(list, dim) : at::cat(list, dim));
 }
 #endif
 

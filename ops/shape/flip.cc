@@ -6,9 +6,11 @@
 #include "ops/shape/composed.h"
 #include "ops/shape/rearrange.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/flip.h>
 #include <ATen/ops/flip_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -37,7 +39,7 @@ std::vector<Tensor> gradient(const GradientContext& context) {
 
 #if DTORCH_WITH_KERNELS
 void kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::flip(input(context, 0), context.attributes<FlipAttrs>().dims));
+  set_output(context, 0, DTORCH_ATEN(flip)(input(context, 0), context.attributes<FlipAttrs>().dims));
 }
 #endif
 

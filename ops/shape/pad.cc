@@ -11,11 +11,14 @@
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/constant_pad_nd_native.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_add_cpu_dispatch.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/index_select_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -105,7 +108,8 @@ void kernel(KernelContext& context) {
 }
 
 // Positions in a dim of `size` elements that the padded dim's elements come from.
-at::Tensor sources(const PadAttrs& attributes, int64_t d, int64_t size) {
+at::Tensor sources(const PadAttrs& attributes, int64_t d, const at::Tensor& like) {
+  const int64_t size = like.size(d);
   const int64_t count = size + attributes.before(d) + attributes.after(d);
   at::Tensor index = at::empty({count}, at::TensorOptions().dtype(at::kLong));
   auto* to = index.mutable_data_ptr<int64_t>();
@@ -124,12 +128,12 @@ at::Tensor sources(const PadAttrs& attributes, int64_t d, int64_t size) {
     }
     to[j] = i;
   }
-  return index;
+  return like.is_cpu() ? index : index.to(like.device());
 }
 void pad_from_kernel(KernelContext& context) {
   const auto& attributes = context.attributes<PadAttrs>();
   at::Tensor x = input(context, 0);
-  for (int64_t d : attributes.padded_dims()) x = at::cpu::index_select(x, d, sources(attributes, d, x.size(d)));
+  for (int64_t d : attributes.padded_dims()) x = DTORCH_ATEN(index_select)(x, d, sources(attributes, d, x));
   set_output(context, 0, x);
 }
 void pad_from_gradient_kernel(KernelContext& context) {
@@ -139,7 +143,7 @@ void pad_from_gradient_kernel(KernelContext& context) {
     std::vector<int64_t> sizes = g.sizes().vec();
     sizes[static_cast<size_t>(d)] = output_sizes(context, 0)[static_cast<size_t>(d)];
     const at::Tensor none = at::zeros(sizes, g.options());
-    g = at::cpu::index_add(none, d, sources(attributes, d, none.size(d)), g);
+    g = DTORCH_ATEN(index_add)(none, d, sources(attributes, d, none), g);
   }
   set_output(context, 0, g);
 }

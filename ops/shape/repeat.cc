@@ -8,10 +8,12 @@
 #include "ops/shape/rearrange.h"
 #if DTORCH_WITH_KERNELS
 #include <ATen/ops/repeat_native.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/sum_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -119,7 +121,7 @@ void gradient_kernel(KernelContext& context) {
     sizes.push_back(repeats);
     if (!attributes.interleaved) sizes.push_back(size);
   }
-  set_output(context, 0, at::cpu::sum(g.reshape(sizes), dims).reshape(output_sizes(context, 0)));
+  set_output(context, 0, DTORCH_ATEN(sum)(g.reshape(sizes), dims).reshape(output_sizes(context, 0)));
 }
 #endif
 

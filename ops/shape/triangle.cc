@@ -4,10 +4,13 @@
 #include "ops/shape/composed.h"
 #include "ops/shape/rearrange.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/tril.h>
 #include <ATen/ops/tril_cpu_dispatch.h>
+#include <ATen/ops/triu.h>
 #include <ATen/ops/triu_cpu_dispatch.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -48,10 +51,10 @@ int64_t local_diagonal(const KernelContext& context) {
   return context.attributes<TriangleAttrs>().diagonal + box.offset[box.ndim() - 2] - box.offset[box.ndim() - 1];
 }
 void tril_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::tril(input(context, 0), local_diagonal(context)));
+  set_output(context, 0, DTORCH_ATEN(tril)(input(context, 0), local_diagonal(context)));
 }
 void triu_kernel(KernelContext& context) {
-  set_output(context, 0, at::cpu::triu(input(context, 0), local_diagonal(context)));
+  set_output(context, 0, DTORCH_ATEN(triu)(input(context, 0), local_diagonal(context)));
 }
 #endif
 

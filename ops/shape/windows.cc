@@ -6,10 +6,12 @@
 #include "ops/shape/composed.h"
 #include "ops/shape/rearrange.h"
 #if DTORCH_WITH_KERNELS
+#include <ATen/ops/unfold_backward.h>
 #include <ATen/ops/unfold_backward_cpu_dispatch.h>
 #include <ATen/ops/unfold_native.h>
 
 #include "dtorch/kernel.h"
+#include "ops/create/aten_call.h"
 #endif
 
 namespace dtorch {
@@ -78,7 +80,8 @@ void kernel(KernelContext& context) {
 }
 void gradient_kernel(KernelContext& context) {
   const auto& a = context.attributes<UnfoldAttrs>();
-  set_output(context, 0, at::cpu::unfold_backward(input(context, 0), output_sizes(context, 0), a.dim, a.size, a.step));
+  set_output(context, 0,
+             DTORCH_ATEN(unfold_backward)(input(context, 0), output_sizes(context, 0), a.dim, a.size, a.step));
 }
 #endif
 

@@ -26,6 +26,10 @@ constexpr OptionRow kRows[] = {
      "nodes inside one process; under mpirun ranks decide"},
     {"device", "DTORCH_DEVICE", "KIND", "cpu", "", "cpu, cuda or null",
      "kind of the devices; null: nothing is computed, reads give 0"},
+    {"cuda-library", "DTORCH_CUDA_LIBRARY", "FILE", "", "", "a file name",
+     "libdtorch_cuda.so for --device cuda; unset: it is looked for"},
+    {"kernel-cache", "DTORCH_KERNEL_CACHE", "FOLDER", "~/.cache/dtorch/kernels", "", "a folder, or off",
+     "where generated GPU kernels are kept; off: nowhere"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
     {"compute-streams", "DTORCH_COMPUTE_STREAMS", "N", "1", "", "an integer from 1 to 16",
@@ -189,6 +193,9 @@ void store(const Given& given, RuntimeOptions& options) {
     // For tests, and so not in the table: fake accelerators (docs/gpu.md), "fake:2" so many a node.
     const bool is_fake = given.text == "fake" || given.text.starts_with("fake:");
     options.device = is_fake ? given.text : given.one_of({"cpu", "cuda", "null"});
+  } else if (name == "cuda-library" || name == "kernel-cache") {
+    // The rooms that look for them know the environment only, and are loaded later.
+    if (::setenv(given.row.env, given.word().c_str(), 1) != 0) refuse(given.row, given.from, given.text);
   } else if (name == "threads-per-device") {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
   } else if (name == "compute-streams") {

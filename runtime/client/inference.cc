@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "mesh/mesh_kinds.h"
 #include "runtime/client/inference_errors.h"
 
 namespace dtorch {
@@ -118,10 +119,9 @@ void InferenceCache::check_mesh(const DeviceMesh& mesh, const char* op) {
                     " isn't in this job, which has devices 0 to " + std::to_string(num_devices_ - 1) +
                     "; start it with --devices " + std::to_string(last + 1) + " or more");
   }
-  if (mesh.kind() != "cpu") {
-    throw MeshError(std::string("[") + op + "] the " + mesh.str() + " is of kind '" + mesh.kind() +
-                    "', this build has 'cpu' devices");
-  }
+  // One that was made before the job.
+  const std::string problem = problem_of_mesh_kind(mesh.kind());
+  if (!problem.empty()) throw MeshError(std::string("[") + op + "] the " + mesh.str() + ": " + problem);
   known_meshes_.push_back(mesh.data());
 }
 

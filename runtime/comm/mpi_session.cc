@@ -76,6 +76,7 @@ struct MpiSession::State {
   void end_without_mpi(int exit_code, double limit_s);
 
   MpiOptions options;
+  int64_t num_accelerators = 0;
   MPI_Comm control_comm = MPI_COMM_NULL;
   std::vector<MPI_Comm> data_comms;
   int rank = 0;
@@ -163,6 +164,8 @@ void MpiSession::State::agree_on_options() {
   DTORCH_MPI(MPI_Bcast(numbers.data(), static_cast<int>(numbers.size()), MPI_DOUBLE, 0, MPI_COMM_WORLD));
   options.recover = numbers[0] != 0;
   options.silence_s = numbers[1];
+  const int64_t own = rank == 0 ? 0 : options.accelerators;
+  DTORCH_MPI(MPI_Allreduce(&own, &num_accelerators, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD));
   if (!options.recover || number_in("OMPI_COMM_WORLD_SIZE") < 0 || number_in("OMPI_MCA_orte_enable_recovery") == 1)
     return;
   DTORCH_MPI(MPI_Finalize());
@@ -207,6 +210,7 @@ MpiSession::~MpiSession() {
 
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::num_ranks() const { return state_->num_ranks; }
+int64_t MpiSession::num_accelerators() const { return state_->num_accelerators; }
 ControlEndpoint& MpiSession::control() { return *state_->control; }
 ProgressSource& MpiSession::control_progress() { return *state_->control; }
 ProgressSource* MpiSession::liveness() { return state_->liveness.get(); }

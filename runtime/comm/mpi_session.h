@@ -16,6 +16,8 @@ struct MpiOptions {
   // The job goes on when a node is lost: mpirun must have been told to let it (--enable-recovery).
   bool recover = false;
   double silence_s = 0;  // a node that is silent for so long is lost; 0: nobody watches
+  // This process's own, of a node; all others are rank 0's.
+  int32_t accelerators = 0;
 };
 
 class MpiSession {
@@ -31,6 +33,7 @@ class MpiSession {
   int num_ranks() const;
   int32_t node() const { return rank() - 1; }  // kController on rank 0
   int32_t num_nodes() const { return num_ranks() - 1; }
+  int64_t num_accelerators() const;  // of all nodes
 
   ControlEndpoint& control();
   // To be driven by the comm thread.

@@ -1,5 +1,7 @@
 #include "runtime/cuda/cuda_kernels.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,7 +22,7 @@ struct Own {
 };
 constexpr Own kOwn[] = {
     {"rand", rand_kernel},       {"randn", randn_kernel},      {"randint", randint_kernel},
-    {"dropout", dropout_kernel}, {"adamw_step", adamw_kernel},
+    {"dropout", dropout_kernel}, {"adamw_step", adamw_kernel}, {"full", full_kernel},
 };
 
 const Own* find_own(const OperatorDef& def) {
@@ -57,6 +59,7 @@ Way way_of(const OperatorDef& def) {
 }
 
 KernelFn kernel_for(const OperatorDef& def) {
+  DTORCH_CHECK((find_own(def) != nullptr) == kernel_source::has_own_kernel(def.name), def.name);
   host_kernels()[def.index] = def.kernel;
   definitions()[def.index] = &def;
   switch (way_of(def)) {
@@ -67,7 +70,7 @@ KernelFn kernel_for(const OperatorDef& def) {
     case Way::kGenerated:
       return elementwise_kernel;
     case Way::kLibTorch:
-      return def.kernel;
+      return libtorch_kernel;
     case Way::kHost:
       return run_on_host;
   }
@@ -82,7 +85,7 @@ void elementwise_kernel(KernelContext& context) {
   const OperatorDef& def = *definitions()[call.local.op];
   FusedKernel* kernel = stream.kernel_of_call(call.local, def, static_cast<uint32_t>(call.scalars.size()));
   if (kernel == nullptr)
-    return kernel_source::runs_on_any_device(def.name) ? def.kernel(context) : run_on_host(context);
+    return kernel_source::runs_on_any_device(def.name) ? libtorch_kernel(context) : run_on_host(context);
   const Shape& shape = context.output_box(0).size;
   NativeTensor result;
   for (uint32_t i : kernel->may_overwrite(0)) {
@@ -102,6 +105,20 @@ void elementwise_kernel(KernelContext& context) {
   std::byte* to = result.data();
   kernel->run(pointers, {&to, 1}, nullptr);
   context.output(0) = std::move(result);
+}
+
+// Integers' matrix products and some more LibTorch has for the CPU only, which is said before anything is written.
+void libtorch_kernel(KernelContext& context) {
+  try {
+    host_kernel_of(CudaStream::current_call().local.op)(context);
+  } catch (const c10::Error& error) {
+    const bool is_missing =
+        dynamic_cast<const c10::NotImplementedError*>(&error) != nullptr ||
+        std::string_view(error.what_without_backtrace()).find("not implemented for") != std::string_view::npos;
+    if (!is_missing) throw;
+    for (size_t i = 0; i < context.num_outputs(); ++i) context.output(i) = NativeTensor();
+    run_on_host(context);
+  }
 }
 
 NativeTensor to_device(const NativeTensor& value, CudaStream& stream) {

@@ -13,6 +13,9 @@ class CudaStream;
 enum class Way : uint8_t { kNone, kOwn, kGenerated, kLibTorch, kHost };
 Way way_of(const OperatorDef& def);
 
+// Before kernels of operators run: what they call of this library (checked_range.cc). Once a process.
+void define_checks();
+
 // For AcceleratorLibrary::kernel_of; run in CudaStream::launch. The definition is the program's.
 KernelFn kernel_for(const OperatorDef& def);
 
@@ -33,6 +36,9 @@ void randint_kernel(KernelContext& context);
 void dropout_kernel(KernelContext& context);
 void adamw_kernel(KernelContext& context);
 void elementwise_kernel(KernelContext& context);
+// The operator's own kernel, by LibTorch; on the host where that has none for these dtypes.
+void libtorch_kernel(KernelContext& context);
+void full_kernel(KernelContext& context);
 // Of CudaStream::current_call(), whose operator's own kernel is `kernel_on_host`.
 void run_on_host(KernelContext& context);
 // The same of a call whose kernel looks at contents (KernelLaunch::waits): on the caller's thread, after what the

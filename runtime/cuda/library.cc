@@ -21,6 +21,7 @@ class CudaLibrary final : public AcceleratorLibrary {
     DTORCH_CUDA(cudaGetDeviceCount(&count));
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);     // its allocators, too
     const std::vector<GpuDevice> gpus = list_visible_gpus().gpus;  // none: links aren't known
+    define_checks();
     for (int device = 0; device < count; ++device) accelerators_.emplace_back(device, gpus);
   }
   std::string name() const override { return "cuda"; }

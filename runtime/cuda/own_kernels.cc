@@ -1,9 +1,10 @@
-// Kernels of our own: random values and dropout (kernel_source/random_source.h), AdamW (kernel_source/step_source.h).
+// Kernels of our own: one value everywhere, random values and dropout (kernel_source/random_source.h), AdamW
+// (kernel_source/step_source.h).
 #include <cmath>
 
 #include "dtorch/kernel.h"
 #include "mesh/device_mesh.h"
-#include "ops/create/operators.h"
+#include "ops/create/full_attrs.h"
 #include "ops/nn/dropout_attrs.h"
 #include "ops/nn/list_attrs.h"
 #include "runtime/cuda/cuda_kernels.h"
@@ -59,6 +60,20 @@ NativeTensor target_of(KernelContext& context, size_t i, CudaStream& stream) {
 }
 
 }  // namespace
+
+void full_kernel(KernelContext& context) {
+  CudaStream& stream = CudaStream::current();
+  NativeTensor part = stream.allocate(context.output_box(0).size, context.output_meta(0).dtype, nullptr);
+  const Scalar& value = context.scalar(0);
+  const bool floating = context.attributes<create::FullAttrs>().floating;
+  const at::Scalar item = floating ? at::Scalar(value.as_double()) : at::Scalar(value.as_int());
+  if (holds_value(context)) {
+    as_aten(part).fill_(item);
+  } else {
+    stream.set_zero(part);
+  }
+  context.output(0) = std::move(part);
+}
 
 void rand_kernel(KernelContext& context) { fill(context, RandomKind::kUniform, {}); }
 void randn_kernel(KernelContext& context) { fill(context, RandomKind::kNormal, {}); }

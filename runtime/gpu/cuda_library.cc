@@ -18,6 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "libdtorch_cuda.so";
 constexpr const char* kPathVariable = "DTORCH_CUDA_LIBRARY";
+constexpr const char* kNoBackend =
+    "this build has no CUDA backend; configure it where the CUDA toolkit is, or with `make deps_cuda` before";
 
 [[noreturn]] void refuse(const std::string& what) { throw UserError("--device cuda: " + what); }
 
@@ -87,14 +89,21 @@ std::string unlike_builds(const CudaBuild& program, const CudaLibraryEntry& libr
   return "";
 }
 
+std::string describe_cuda() {
+  const CudaBuild build = cuda_build();
+  if (build.cuda_version == 0) return kNoBackend;
+  const DriverFacts facts = look_at_driver();
+  const std::string problem = driver_problem(facts, build.cuda_version);
+  return problem.empty() ? fmt::format("GPUs that this process sees: {}", facts.num_devices) : problem;
+}
+
 AcceleratorLibrary& load_cuda_library() {
   static std::mutex mutex;
   static AcceleratorLibrary* loaded = nullptr;  // under mutex
   std::lock_guard lock(mutex);
   if (loaded != nullptr) return *loaded;
   const CudaBuild build = cuda_build();
-  if (build.cuda_version == 0)
-    refuse("this build has no CUDA backend; configure it where the CUDA toolkit is, or with `make deps_cuda` before");
+  if (build.cuda_version == 0) refuse(kNoBackend);
   const std::string problem = driver_problem(look_at_driver(), build.cuda_version);
   if (!problem.empty()) refuse(problem);
   loaded = &open_library(build).accelerators();

@@ -34,6 +34,10 @@ std::vector<std::string> cuda_library_paths(const std::string& program, const st
 // Why a library doesn't fit this program; "" when it does.
 std::string unlike_builds(const CudaBuild& program, const CudaLibraryEntry& library);
 
+// What of CUDA this process has, as part of a sentence: "GPUs that this process sees: 2", or what load_cuda_library()
+// would say.
+std::string describe_cuda();
+
 // Loads the library once a process. Throws UserError, "--device cuda: ...", one sentence that says what was found:
 // no backend in this build, no driver, one that is too old, no GPU, no library, one that doesn't fit. Any thread.
 AcceleratorLibrary& load_cuda_library();

@@ -1,6 +1,7 @@
 // MPI ranks: rank 0's side (job.h) and the Sub-Controllers'.
 #include <atomic>
 #include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,17 @@ void warn_when_tied_to_one_core() {
   }
 }
 
+// A node whose devices don't start says so instead of hello, and waits for the end that follows.
+int wait_for_end(int32_t node, ControlEndpoint& control, const std::string& problem) {
+  control.send(kController, encode(ErrorReport{.epoch = 1, .node = node, .device = -1, .message = problem}));
+  while (const std::optional<Envelope> envelope = control.inbox().pop()) {
+    if (envelope->message.kind != MessageKind::kShutdown) continue;
+    control.send(kController, encode_goodbye(node));
+    return decode_shutdown(envelope->message).exit_code;
+  }
+  return kPeerLost;
+}
+
 }  // namespace
 
 std::unique_ptr<Job> make_mpi_job(std::unique_ptr<MpiSession> session) {
@@ -97,8 +109,14 @@ int run_node_rank(std::unique_ptr<MpiSession> session, const std::string& device
       }
     });
     const LauncherWatch watch([&] { end_service("the launcher (mpirun) is gone, and nobody said what to do"); });
-    SubController sub_controller(node, control, comm, make_backend(device, false));
-    exit_code = sub_controller.run();
+    std::optional<SubController> sub_controller;
+    std::string problem;
+    try {
+      sub_controller.emplace(node, control, comm, make_backend(device, false));
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    exit_code = sub_controller ? sub_controller->run() : wait_for_end(node, control, problem);
     has_ended.store(true);
     clean = comm.stop_within(kCommGrace) && exit_code != kPeerLost;
   }

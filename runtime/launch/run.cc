@@ -13,11 +13,13 @@
 
 #include "io/checkpoint.h"
 #include "io/operators.h"
+#include "mesh/mesh_kinds.h"
 #include "ops/operator_list.h"
 #include "runtime/base/freed_memory.h"
 #include "runtime/base/log.h"
 #include "runtime/comm/launcher.h"
 #include "runtime/controller/main_controller.h"
+#include "runtime/gpu/cuda_library.h"
 #include "runtime/launch/job.h"
 #include "runtime/launch/metrics.h"
 #include "runtime/launch/metrics_server.h"
@@ -77,6 +79,8 @@ int run_program(const std::shared_ptr<MainController>& controller, const Runtime
 }
 
 int run_job(Job& job, const RuntimeOptions& options, const Program& program, int argc, char** argv) {
+  std::optional<NoCudaMeshes> no_cuda_meshes;
+  if (options.device == "cpu") no_cuda_meshes.emplace(describe_cuda);
   auto controller = std::make_shared<MainController>(job.control(), job.num_nodes(), options);
   std::optional<JobSignals> signals;
   std::optional<MetricsServer> metrics;
@@ -115,11 +119,17 @@ int run_job(Job& job, const RuntimeOptions& options, const Program& program, int
 
 // What the table of options has and this version hasn't. Throws UserError.
 void check_available(const RuntimeOptions& options) {
-  check_device(options.device);
+  check_device(options.device, /*has_nodes=*/!launched_with_mpi());
   if (options.device == "null" && launched_with_mpi())
     throw UserError("--device null plays all nodes (--nodes) in one process; start it without mpirun");
   if (options.recover && options.heartbeat_timeout_s == 0)
     throw UserError("--recover needs a --heartbeat-timeout above 0: nobody would notice that a node is lost");
+}
+
+// As many as the nodes that aren't spare have GPUs, when nobody says how many.
+void count_devices(RuntimeOptions& options, int64_t num_accelerators, int32_t num_nodes) {
+  if (options.devices_set || num_accelerators == 0) return;
+  options.devices = num_accelerators / num_nodes * std::max(1, num_nodes - options.spares);
 }
 
 MpiOptions mpi_options(const RuntimeOptions& options) {
@@ -127,7 +137,10 @@ MpiOptions mpi_options(const RuntimeOptions& options) {
   const double silence_s = options.heartbeat_timeout_s >= 0 ? options.heartbeat_timeout_s
                            : options.recover                ? kSilenceS
                                                             : 0;
-  return {.recover = options.recover, .silence_s = silence_s};
+  // Rank 0 computes nothing: it needs no GPU, nor what drives one.
+  return {.recover = options.recover,
+          .silence_s = silence_s,
+          .accelerators = is_first_rank() ? 0 : num_accelerators(options.device)};
 }
 
 // As far as it can be told before the options are read.
@@ -182,8 +195,10 @@ int run_any(int argc, char** argv, const Program& program) {
     if (launched_with_mpi()) {
       session = MpiSession::start(&argc, &argv, mpi_options(options));
       if (session->rank() > 0) return run_node_rank(std::move(session), options.device);
+      count_devices(options, session->num_accelerators(), session->num_nodes());
       job = make_mpi_job(std::move(session));
     } else {
+      count_devices(options, int64_t{num_accelerators(options.device)} * options.nodes, options.nodes);
       job = options.device == "null" ? make_simulated_job(options.nodes)
                                      : make_embedded_job(options.nodes, options.device);
     }

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "runtime/accelerator/fake/fake_library.h"
+#include "runtime/base/log.h"
 #include "runtime/gpu/cuda_library.h"
 #include "runtime/worker/device_queue.h"
 
@@ -32,6 +33,8 @@ class AsyncBackend final : public DeviceBackend {
   const std::shared_ptr<AcceleratorLibrary> library_;
   const std::unique_ptr<DeviceBackend> cpu_;
 };
+
+constexpr std::string_view kFake = "fake";
 
 // "fake:N:SEED" after the name.
 fake::Setup fake_setup(std::string_view device) {
@@ -64,7 +67,6 @@ std::unique_ptr<DeviceBackend> make_async_backend(std::shared_ptr<AcceleratorLib
 }
 
 std::unique_ptr<DeviceBackend> make_backend(const std::string& device, bool is_only_process) {
-  constexpr std::string_view kFake = "fake";
   if (device == kFake || device.starts_with("fake:")) {
     fake::Setup setup = fake_setup(std::string_view(device).substr(kFake.size()));
     setup.has_communicators = is_only_process;
@@ -77,9 +79,23 @@ std::unique_ptr<DeviceBackend> make_backend(const std::string& device, bool is_o
   return make_cpu_backend();
 }
 
-void check_device(const std::string& device) {
-  if (device == "cuda") load_cuda_library();
-  if (device.starts_with("fake:")) fake_setup(std::string_view(device).substr(4));
+void check_device(const std::string& device, bool has_nodes) {
+  if (device == "cuda" && has_nodes) load_cuda_library();
+  if (device.starts_with("fake:")) fake_setup(std::string_view(device).substr(kFake.size()));
+}
+
+int32_t num_accelerators(const std::string& device) {
+  if (device.starts_with("fake:")) {
+    const int32_t said = fake_setup(std::string_view(device).substr(kFake.size())).accelerators;
+    return said == fake::Setup().accelerators ? 0 : said;  // one for each device
+  }
+  if (device != "cuda") return 0;
+  try {
+    return load_cuda_library().num_accelerators();
+  } catch (const std::exception& error) {
+    log_debug("{}", error.what());  // make_backend() says it to the job
+    return 0;
+  }
 }
 
 }  // namespace dtorch

@@ -66,6 +66,13 @@ TEST_F(OptionsTest, TakesTheRuntimesOptionsAndLeavesTheProgramsInOrder) {
   EXPECT_EQ(line.argv[static_cast<size_t>(line.argc)], nullptr);
 }
 
+TEST_F(OptionsTest, WhatTheCudaBackendReadsOfTheEnvironmentMayBeAnOption) {
+  parse({"--cuda-library", "/opt/libdtorch_cuda.so", "--kernel-cache=off"});
+  EXPECT_STREQ(std::getenv("DTORCH_CUDA_LIBRARY"), "/opt/libdtorch_cuda.so");
+  EXPECT_STREQ(std::getenv("DTORCH_KERNEL_CACHE"), "off");
+  EXPECT_EQ(refusal({"--kernel-cache="}), "--kernel-cache is ''; it must be a folder, or off");
+}
+
 TEST_F(OptionsTest, UnderstandsEveryOption) {
   const RuntimeOptions options = parse({"--devices=8",
                                         "--nodes=4",

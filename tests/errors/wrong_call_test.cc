@@ -1,5 +1,6 @@
 // Wrong calls that have nothing to do with placements: shapes, dtypes, dims, meshes, Graphs, numbers, autograd. Each is
 // thrown at the call, names the operator and the line, and leaves the program usable.
+#include <cstdlib>
 #include <thread>
 
 #include "tests/errors/wrong_call.h"
@@ -126,6 +127,20 @@ TEST_F(WrongMesh, ADeviceTwice) {
 TEST_F(WrongMesh, ADeviceThatTheClusterDoesNotHave) {
   const DeviceMesh mesh("cpu", {2}, {0, 99});
   expect_error<MeshError>([&] { zeros({4}, {.mesh = mesh}).to_host(); }, {"99", "4", HERE});
+}
+// Before there is a job, which could refuse it.
+const DeviceMesh kMadeBefore = init_device_mesh("cuda", {2});
+
+bool job_has_cpus() {
+  const char* device = std::getenv("DTORCH_DEVICE");
+  return device == nullptr || *device == '\0' || std::string(device) == "cpu";
+}
+TEST_F(WrongMesh, OfKindCudaInAJobOfCpus) {
+  if (!job_has_cpus()) GTEST_SKIP() << "the job's devices are others";
+  const std::vector<std::string> said = {"kind \"cuda\"", "(--device cpu; ", "start it with --device cuda"};
+  expect_error<MeshError>([] { init_device_mesh("cuda", {2}); }, {said[0], said[1], said[2], HERE});
+  expect_error<MeshError>([] { DeviceMesh("cuda", {2}, {1, 0}); }, {said[0], said[1], said[2], HERE});
+  expect_error<MeshError>([] { zeros({4}, {.mesh = kMadeBefore}); }, {said[0], said[1], said[2], HERE});
 }
 TEST_F(WrongMesh, OnePlacementForTwoAxes) {
   expect_error<MeshError>([] { zeros({4, 4}, {.mesh = dp_tp(), .placements = {Shard(0)}}); }, {"1", "2", HERE});

@@ -148,6 +148,35 @@ TEST(Run, DevicesThatThisBuildDoesntHaveAreRefused) {
   EXPECT_EQ(count(ended.errors, "error: "), 1u);
 }
 
+TEST(Run, AMeshOfKindCudaIsThatOfAJobWhoseDevicesPlayGpus) {
+  for (const char* device : {"fake", "null"}) {
+    const Ended ended = run_here({"--device", device, "--devices", "2"}, [](Client&) {
+      const DeviceMesh mesh = init_device_mesh("cuda", {2});
+      const Tensor two = full({4}, 1.0, {.mesh = mesh, .placements = {Shard(0)}}) * 2;
+      EXPECT_EQ(two.mesh().kind(), "cuda");
+      static_cast<void>(two.to_host());
+    });
+    EXPECT_EQ(ended.exit_code, 0) << device << ": " << ended.errors;
+  }
+  const Ended ended = run_here({"--devices", "2"}, [](Client&) { init_device_mesh("cuda", {2}); });
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_EQ(count(ended.errors, "a mesh of kind \"cuda\" needs GPUs, and this job's devices are CPUs"), 1u)
+      << ended.errors;
+}
+
+TEST(Run, AsManyDevicesAsAcceleratorsWhenNobodySays) {
+  const auto devices_of = [](std::vector<std::string> arguments) {
+    int64_t devices = 0;
+    const Ended ended = run_here(std::move(arguments), [&](Client& client) { devices = client.devices(); });
+    EXPECT_EQ(ended.exit_code, 0) << ended.errors;
+    return devices;
+  };
+  EXPECT_EQ(devices_of({"--device", "fake:3"}), 3);
+  EXPECT_EQ(devices_of({"--device", "fake:3", "--nodes", "2"}), 6);
+  EXPECT_EQ(devices_of({"--device", "fake:3", "--devices", "1"}), 1);
+  EXPECT_EQ(devices_of({"--device", "cpu", "--nodes", "2"}), 2);
+}
+
 TEST(Run, HelpListsTheOptionsAndRunsNothing) {
   CommandLine line({"--help"});
   testing::internal::CaptureStdout();

@@ -69,6 +69,23 @@ TEST(Start, ARankThatIsTiedToOneCoreIsToldAtEveryStart) {
   EXPECT_EQ(count(free.errors, "may use core"), 0u) << free.errors;
 }
 
+// The node's own: rank 0 has no device and asks for none.
+TEST(Start, GpusThatANodeDoesNotHaveAreNamedByThatNode) {
+  const ProgramResult result = run_program(
+      {"dtorch_app", "devices", "--device", "cuda"},
+      {.np = 2, .timeout_s = kLimitS, .wrapper = {"env", "DTORCH_CUDA_LIBRARY=/nowhere/libdtorch_cuda.so"}});
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  EXPECT_EQ(count(result.errors, "error: "), 1u) << result.errors;
+  EXPECT_EQ(count(result.errors, "node 0 failed at start: --device cuda: "), 1u) << result.errors;
+}
+
+TEST(Start, EveryNodesAcceleratorsAreTheDevicesWhenNobodySays) {
+  const ProgramResult result =
+      run_program({"dtorch_app", "devices", "--device", "fake:2"}, {.np = 3, .timeout_s = kLimitS});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(count(result.output, "devices [2, 3]"), 1u) << result.output;
+}
+
 TEST(Check, NamesMoreThreadsThanCores) {
   const ProgramResult result = check(2, {}, {"--devices", "4096"});
   EXPECT_EQ(result.exit_code, 1);
