@@ -184,12 +184,12 @@ void Ledger::settle(LedgerEntry& entry, Deliveries& out) {
 std::unordered_map<uint64_t, CausePtr> Ledger::follow_taint(LedgerEntry& entry) {
   std::unordered_map<uint64_t, CausePtr> reached;
   auto& taint = entry.stream->taint;
-  for (const auto& [index, cause] : entry.errors) entry.stream->unread.push_back(cause);
   const LogicalGraph& graph = entry.calls();
   for (uint32_t i = 0; i < graph.operators.size(); ++i) {
     const Operator& op = graph.operators[i];
-    CausePtr cause;
-    if (auto own = entry.errors.find(i); own != entry.errors.end()) cause = own->second;
+    CausePtr own;
+    if (const auto found = entry.errors.find(i); found != entry.errors.end()) own = found->second;
+    CausePtr cause = own;
     for (OperandId input : graph.inputs(op)) {
       auto tainted = taint.find(input & kMaxOperand);
       if (tainted == taint.end()) continue;
@@ -197,6 +197,8 @@ std::unordered_map<uint64_t, CausePtr> Ledger::follow_taint(LedgerEntry& entry) 
       if (op.spec == kReleaseSpec || (input & kLastUse) != 0) taint.erase(tainted);
     }
     if (op.spec == kReleaseSpec) continue;
+    // What an accelerator makes of what an earlier failure left may fail, too; that is the earlier one's matter.
+    if (own && cause == own) entry.stream->unread.push_back(own);
     for (OperandId output : graph.outputs(op)) {
       if (cause) {
         taint[output] = cause;

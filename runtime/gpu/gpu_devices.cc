@@ -109,16 +109,6 @@ class Lister {
   std::vector<NvmlFunctions::Device> handles_;
 };
 
-std::vector<int32_t> allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int32_t> cores;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int32_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
-  }
-  return cores;
-}
 bool run_on(const std::vector<int32_t>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -262,6 +252,17 @@ int32_t numa_node_of(const fs::path& sysfs, const std::string& bus_id) {
 
 std::vector<int32_t> cores_near(const fs::path& sysfs, const std::string& bus_id) {
   return parse_cpu_list(first_line(sysfs / "bus/pci/devices" / bus_id / "local_cpulist"));
+}
+
+std::vector<int32_t> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int32_t> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
 }
 
 NearGpu::NearGpu(const std::vector<int32_t>& cores) {

@@ -71,6 +71,9 @@ GpuList list_gpus(const NvmlFunctions& nvml, const std::filesystem::path& sysfs)
 // Those that this process sees (CUDA_VISIBLE_DEVICES). Loads NVML.
 GpuList list_visible_gpus();
 
+// Those that the calling thread may run on; none where the system doesn't say.
+std::vector<int32_t> allowed_cores();
+
 // The calling thread runs on cores near a GPU from now on, those that it was allowed before; as before again when the
 // object dies, on the same thread. Does nothing where none of them is allowed, or they aren't known.
 class NearGpu {

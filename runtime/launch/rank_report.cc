@@ -4,7 +4,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -44,17 +43,6 @@ std::map<std::string, std::string> watched_environment() {
     }
   }
   return found;
-}
-
-std::vector<int32_t> allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int32_t> cores;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int32_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
-  }
-  return cores;
 }
 
 std::string network_of(const ifaddrs& interface) {

@@ -15,9 +15,10 @@ class AsyncBackend final : public DeviceBackend {
   explicit AsyncBackend(std::shared_ptr<AcceleratorLibrary> library)
       : library_(std::move(library)), cpu_(make_cpu_backend()) {}
 
-  // Kernels that look at contents run on the caller's thread, as feeds do.
-  std::unique_ptr<ThreadScope> enter_thread(int32_t threads_per_device, MemoryCounter* memory) override {
-    return cpu_->enter_thread(threads_per_device, memory);
+  // Kernels that look at contents run on the caller's thread, as feeds do. What they make is memory of the host, and
+  // not charged to the device, whose streams charge what is its own.
+  std::unique_ptr<ThreadScope> enter_thread(int32_t threads_per_device, MemoryCounter*) override {
+    return cpu_->enter_thread(threads_per_device, nullptr);
   }
   NativeTensor allocate(const Shape& local_shape, DType dtype) override { return cpu_->allocate(local_shape, dtype); }
   KernelFn kernel_of(const OperatorDef& def) override { return library_->kernel_of(def); }

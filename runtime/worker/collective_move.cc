@@ -130,20 +130,38 @@ struct StepRun {
     for (const DevicePlan::Send& send : step.sends) outgoing.push_back(packed(part_of(value, send.box)));
     std::vector<std::vector<NativeTensor>> incoming;  // by piece and source
     for (const DevicePlan::Piece& piece : step.pieces) incoming.push_back(places_for(piece, result));
-    factory.group_begin();
-    for (size_t i = 0; i < outgoing.size(); ++i)
-      communicator.send(stream, outgoing[i].data(), outgoing[i].num_elements(), step.dtype, step.sends[i].to);
-    for (size_t p = 0; p < step.pieces.size(); ++p) {
-      for (size_t i = 0; i < incoming[p].size(); ++i) {
-        const NativeTensor& place = incoming[p][i];
-        const int32_t from = step.pieces[p].sources[i].rank;
-        if (from != step.rank) communicator.receive(stream, place.data(), place.num_elements(), step.dtype, from);
-      }
-    }
-    factory.group_end();
+    send_and_receive(outgoing, incoming);
     for (size_t p = 0; p < step.pieces.size(); ++p)
       finish(step.pieces[p], incoming[p], part_of(result, step.pieces[p].box));
     return result;
+  }
+
+  void send_and_receive(const std::vector<NativeTensor>& outgoing,
+                        const std::vector<std::vector<NativeTensor>>& incoming) {
+    factory.group_begin();
+    try {
+      for (size_t i = 0; i < outgoing.size(); ++i)
+        communicator.send(stream, outgoing[i].data(), outgoing[i].num_elements(), step.dtype, step.sends[i].to);
+      for (size_t p = 0; p < step.pieces.size(); ++p) {
+        for (size_t i = 0; i < incoming[p].size(); ++i) {
+          const NativeTensor& place = incoming[p][i];
+          const int32_t from = step.pieces[p].sources[i].rank;
+          if (from != step.rank) communicator.receive(stream, place.data(), place.num_elements(), step.dtype, from);
+        }
+      }
+    } catch (...) {
+      end_group_after_failure();
+      throw;
+    }
+    factory.group_end();
+  }
+
+  // The thread's next group is one of its own. What this one says now is of what has failed before.
+  void end_group_after_failure() noexcept {
+    try {
+      factory.group_end();
+    } catch (const std::exception&) {
+    }
   }
 
   bool is_copy(const DevicePlan::Piece& piece) const { return piece.sources.size() == 1 && step.divisor == 1; }

@@ -105,9 +105,11 @@ Communicator& DeviceCommunicators::of(GraphId graph, const Group& group, int64_t
   std::unique_ptr<Communicator> joined =
       factory_.join(entry->id, rank, static_cast<int32_t>(group.size()), accelerator,
                     {.deadline_s = deadline_s_, .is_over = [this] { return is_over_.load(); }});
-  if (is_over_.load()) joined->cancel();
   std::lock_guard lock(mutex_);
-  return *(entry->by_device[device] = std::move(joined));
+  Communicator& kept = *(entry->by_device[device] = std::move(joined));
+  // Under the lock: cancel() either finds it among those that are kept or was there before.
+  if (is_over_.load()) kept.cancel();
+  return kept;
 }
 
 void DeviceCommunicators::forget(GraphId graph, int64_t device) {

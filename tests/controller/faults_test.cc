@@ -78,6 +78,9 @@ TEST(Faults, FirstCauseWins) {
   const OperandId a = graph.make();
   const std::vector<OperandId> pair = graph.call("test_pair", {a, a}, 41);
   EXPECT_EQ(failure_of(graph.read(graph.add(pair[0], a))), kText);
+  // Nor does the consequence wait to be thrown.
+  std::lock_guard lock(graph.link().failure_mutex);
+  EXPECT_EQ(graph.link().unread_failure, nullptr);
 }
 
 TEST(Faults, FailureOfANodeFailsEverything) {

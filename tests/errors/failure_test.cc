@@ -3,6 +3,7 @@
 
 #include "tests/errors/failing_operator.h"
 #include "tests/errors/wrong_call.h"
+#include "tests/support/fake_device.h"
 
 namespace dtorch::test {
 namespace {
@@ -49,6 +50,7 @@ TEST_F(KernelFailure, AFailureGoesThroughAnExchangeOfRowsThatDependOnData) {
 }
 
 TEST_F(KernelFailure, MemoryThatIsShortInARedistributionIsReportedWithItsLine) {
+  if (on_fake_devices()) GTEST_SKIP() << "results of fake accelerators have memory of their own, those of expand too";
   // Elements that share one place take no memory where they are, and more than there is where they are wanted.
   const Tensor x = ones({2, 1}, {.mesh = DeviceMesh("cpu", {2}, {0, 1}), .placements = {Shard(0)}});
   const Tensor huge = expand(x, {2, int64_t{1} << 44});

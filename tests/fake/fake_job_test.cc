@@ -146,6 +146,24 @@ TEST_F(FakeJob, AFailureThatShowsLaterIsTheOperatorsAndTheJobGoesOn) {
   EXPECT_EQ(outcome.values.size(), 1u);
 }
 
+// The device goes on with whatever the failed call left, and the next one may stumble over that.
+TEST_F(FakeJob, WhatFailsBecauseOfAFailureIsNoFailureOfItsOwn) {
+  const Outcome outcome = run_on("fake", 2, [] {
+    const DeviceMesh mesh = cpu_mesh({4});
+    const Tensor ids = distribute(HostTensor::of<int64_t>({4}, {0, 1, 2, 6}), mesh, {Shard(0)});
+    const Tensor table = full({6, 2}, 0.0, {.mesh = mesh, .placements = {Replicate()}});
+    const Tensor found = embedding(to(embedding(ids, table), kInt64), table);
+    try {
+      found.redistribute({Replicate()}).to_host();
+      ADD_FAILURE() << "an id outside of the table wasn't reported";
+    } catch (const RuntimeFault&) {
+    }
+    client().synchronize();
+    return std::vector<HostTensor>();
+  });
+  EXPECT_EQ(outcome.error, "");
+}
+
 TEST_F(FakeJob, AMissingWaitForTheComputeStreamIsFound) {
   on_cpu();
   EXPECT_TRUE(is_found(without_wait(StreamKind::kCommunication, StreamKind::kCompute), "fake:0", 2));

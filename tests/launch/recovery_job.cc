@@ -9,6 +9,7 @@
 #include "io/operators.h"
 #include "ops/operator_list.h"
 #include "runtime/graph/snapshot.h"
+#include "runtime/worker/async_backend.h"
 
 namespace dtorch::test {
 
@@ -60,7 +61,7 @@ RecoveryJob::RecoveryJob(int32_t nodes, RuntimeOptions options, std::vector<Faul
     node.comm = std::make_unique<CommThread>(fabric_.make_transport(n), std::vector<ProgressSource*>{},
                                              [](std::exception_ptr) { ADD_FAILURE() << "the comm thread failed"; });
     node.control = std::make_unique<Noting>(*this, fabric_.control(n));
-    node.worker = std::make_unique<SubController>(n, *node.control, *node.comm);
+    node.worker = std::make_unique<SubController>(n, *node.control, *node.comm, make_backend(options.device, true));
     node.thread = std::thread([&node] { node.worker->run(); });
   }
 }

@@ -34,6 +34,8 @@ constexpr const char* kUsage = R"(check_operators [options] [operator...]
 Checks every operator (or the named ones) on meshes of 2, 3 and 2 x 2 devices against the same call on one device.
   --full        every tuple of placements, all Partials, all pairs on 2 x 2
   --jobs N      processes that share the operators (1)
+  --every N     only every Nth operator (1)
+  --devices N   of the job's two nodes together (8)
   --json        print one JSON object; what is done is told on stderr
   --table FILE  write the table of all operators (docs/operators.md)
   --seed N      of the sampled tuples (1)
@@ -42,6 +44,8 @@ Checks every operator (or the named ones) on meshes of 2, 3 and 2 x 2 devices ag
 struct Arguments {
   bool json = false, help = false;
   int jobs = 1;
+  uint32_t every = 1;
+  int devices = 8;
   std::string table;
   CheckOptions check;
   std::set<std::string> only;
@@ -68,6 +72,13 @@ Arguments parse(int argc, char** argv) {
     } else if (word == "--jobs") {
       arguments.jobs = std::stoi(value());
       if (arguments.jobs < 1 || arguments.jobs > 256) throw UserError("--jobs: from 1 to 256");
+    } else if (word == "--every") {
+      const int every = std::stoi(value());
+      if (every < 1) throw UserError("--every: at least 1");
+      arguments.every = static_cast<uint32_t>(every);
+    } else if (word == "--devices") {
+      arguments.devices = std::stoi(value());
+      if (arguments.devices < 4 || arguments.devices > 64) throw UserError("--devices: from 4 to 64");
     } else if (word == "--help") {
       arguments.help = true;
     } else if (word.starts_with("-")) {
@@ -76,6 +87,7 @@ Arguments parse(int argc, char** argv) {
       arguments.only.insert(word);
     }
   }
+  if (arguments.every > 1 && !arguments.table.empty()) throw UserError("--table is of all operators: --every 1");
   if (arguments.jobs > 1 && !arguments.table.empty()) throw UserError("--table is written by one process: --jobs 1");
   if (full) arguments.check = CheckOptions::full();
   arguments.check.seed = seed;
@@ -130,6 +142,7 @@ Found check(const Arguments& arguments, Next& next) {
     const uint32_t index = next.fetch_add(1);
     if (index >= registry.size()) break;
     const OperatorDef& op = registry.at(static_cast<uint16_t>(index));
+    if (index % arguments.every != 0) continue;
     if (op.samples == nullptr || (!arguments.only.empty() && !arguments.only.contains(op.name))) continue;
     const auto begin = std::chrono::steady_clock::now();
     const OperatorReport report = check_operator(client(), op, arguments.check);
@@ -152,7 +165,7 @@ Found check(const Arguments& arguments, Next& next) {
 Found check_here(const Arguments& arguments, Next& next) {
   dtorch::set_check_prepared(true);
   Found found;
-  if (run_in_job(2, 8, [&](Client&) { return found = check(arguments, next), 0; }) != 0)
+  if (run_in_job(2, arguments.devices, [&](Client&) { return found = check(arguments, next), 0; }) != 0)
     throw RuntimeFault("the checker's job has failed");
   return found;
 }

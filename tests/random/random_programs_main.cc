@@ -20,6 +20,7 @@ Runs random programs (calls, redistributions, several meshes, gradients) on mesh
   --seed S    of all of them (1)
   --only N    only program number N of the seed; prints it
   --json      print one JSON object
+  --nodes N   of the job, which has 4 devices (2)
   --each-pass in a job for every choice of passes: none, all, all but one; every job must give the bits of the first
   --compute-streams N  in a job with one compute stream a device, and one with N, which must give the same bits
 )";
@@ -30,7 +31,9 @@ struct Arguments {
   GenerateOptions generate;
   bool json = false, each_pass = false, help = false;
   std::string compute_streams;
+  int nodes = 2;
 };
+constexpr int kDevices = 4;
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
@@ -46,6 +49,10 @@ Arguments parse(int argc, char** argv) {
       arguments.generate.seed = number();
     } else if (word == "--only") {
       arguments.only = number();
+    } else if (word == "--nodes") {
+      const uint64_t nodes = number();
+      if (nodes < 1 || nodes > kDevices) throw UserError("--nodes: from 1 to " + std::to_string(kDevices));
+      arguments.nodes = static_cast<int>(nodes);
     } else if (word == "--json") {
       arguments.json = true;
     } else if (word == "--each-pass") {
@@ -148,7 +155,7 @@ int run_jobs(const Arguments& arguments, const char* variable, const std::vector
   for (const std::string& choice : choices) {
     if (!arguments.json) std::printf("%s=%s: ", variable, choice.c_str());
     if (setenv(variable, choice.c_str(), 1) != 0) throw UserError(std::string(variable) + " can't be set");
-    code |= run_in_job(2, 4, [&](Client&) { return run(arguments, &first); });
+    code |= run_in_job(arguments.nodes, kDevices, [&](Client&) { return run(arguments, &first); });
   }
   return code;
 }
@@ -168,7 +175,7 @@ int main(int argc, char** argv) {
     if (arguments.each_pass) return run_jobs(arguments, "DTORCH_PASSES", choices_of_passes());
     if (!arguments.compute_streams.empty())
       return run_jobs(arguments, "DTORCH_COMPUTE_STREAMS", {"1", arguments.compute_streams});
-    return run_in_job(2, 4, [&](dtorch::Client&) { return run(arguments); });
+    return run_in_job(arguments.nodes, kDevices, [&](dtorch::Client&) { return run(arguments); });
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << '\n';
     return 1;

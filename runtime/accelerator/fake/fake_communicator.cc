@@ -50,7 +50,8 @@ thread_local Group group;
 
 class FakeCommunicator final : public Communicator {
  public:
-  FakeCommunicator(std::shared_ptr<Meeting> meeting, int32_t rank) : meeting_(std::move(meeting)), rank_(rank) {}
+  FakeCommunicator(std::shared_ptr<Meeting> meeting, int32_t rank, Driver& driver)
+      : meeting_(std::move(meeting)), rank_(rank), driver_(driver) {}
   int32_t rank() const override { return rank_; }
   int32_t num_ranks() const override { return meeting_->num_ranks(); }
 
@@ -81,7 +82,10 @@ class FakeCommunicator final : public Communicator {
   }
 
   std::optional<std::string> failure() override { return meeting_->failure(); }
-  void cancel() override { meeting_->cancel(); }
+  void cancel() override {
+    meeting_->cancel(rank_);
+    driver_.poke();
+  }
   std::unique_ptr<Communicator> split(int32_t, int32_t) override { return nullptr; }
 
   void enqueue_group(Stream& stream, std::vector<Message> messages) {
@@ -102,6 +106,7 @@ class FakeCommunicator final : public Communicator {
     });
   }
   void push(Stream& stream, std::function<bool()> is_over) {
+    if (meeting_->is_cancelled(rank_)) throw RuntimeFault("the communicator has been cancelled");
     const int32_t swap_every = planted().swap_every;
     if (swap_every != 0 && rank_ == 0 && !held_ && ++num_given_ % static_cast<uint64_t>(swap_every) == 0) {
       held_ = std::move(is_over);
@@ -123,6 +128,7 @@ class FakeCommunicator final : public Communicator {
 
   const std::shared_ptr<Meeting> meeting_;
   const int32_t rank_;
+  Driver& driver_;
   // Messages are matched by pairs, so that a rank that has none in a group needs no part in it.
   uint64_t num_collectives_ = 0, num_groups_ = 0;
   uint64_t num_given_ = 0;
@@ -154,7 +160,7 @@ std::unique_ptr<Communicator> Communicators::join(const Id& id, int32_t rank, in
     throw RuntimeFault("not every rank joined a communicator of " + std::to_string(num_ranks));
   std::lock_guard lock(meetings().mutex);
   meetings().by_id.erase(number);  // all are here
-  return std::make_unique<FakeCommunicator>(std::move(meeting), rank);
+  return std::make_unique<FakeCommunicator>(std::move(meeting), rank, driver_);
 }
 
 void Communicators::group_begin() { ++group.depth; }

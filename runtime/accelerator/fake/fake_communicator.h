@@ -8,8 +8,11 @@
 
 namespace dtorch::fake {
 
+class Driver;
+
 class Communicators final : public CommunicatorFactory {
  public:
+  explicit Communicators(Driver& driver) : driver_(driver) {}
   Id new_id() override;
   std::unique_ptr<Communicator> join(const Id& id, int32_t rank, int32_t num_ranks, Accelerator& accelerator,
                                      const Patience& patience) override;
@@ -18,6 +21,9 @@ class Communicators final : public CommunicatorFactory {
   // As NCCL.
   bool can_reduce(DType dtype, ReduceOp) const override { return dtype != kBool && dtype != kInt16; }
   bool allows_ranks_on_one_device() const override { return false; }
+
+ private:
+  Driver& driver_;
 };
 
 }  // namespace dtorch::fake

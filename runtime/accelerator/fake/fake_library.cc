@@ -30,7 +30,7 @@ class FakeAccelerator final : public Accelerator {
 
 class Library final : public AcceleratorLibrary {
  public:
-  explicit Library(Driver& driver) : driver_(driver) {}
+  explicit Library(Driver& driver) : driver_(driver), communicators_(driver) {}
   std::string name() const override { return "fake"; }
   int32_t num_accelerators() const override { return driver_.setup().accelerators; }
   Accelerator& accelerator(int32_t index) override {

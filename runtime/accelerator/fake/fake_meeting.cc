@@ -1,6 +1,7 @@
 #include "runtime/accelerator/fake/fake_meeting.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -25,18 +26,22 @@ const char* name_of_kind(Kind kind) {
   return "broadcast";
 }
 
+std::atomic<int64_t> cancelled{0};
+
 void copy_bytes(const std::byte* from, std::byte* to, int64_t num_bytes) {
   if (num_bytes != 0) std::memmove(to, from, static_cast<size_t>(num_bytes));
 }
 
 }  // namespace
 
+int64_t num_cancelled() { return cancelled.load(); }
+
 std::string Part::str() const {
   return std::string(name_of_kind(kind)) + " of " + std::to_string(count) + " " + name_of(dtype);
 }
 
 Meeting::Meeting(int32_t num_ranks, double deadline_s)
-    : deadline_s_(deadline_s), ranks_(static_cast<size_t>(num_ranks)) {}
+    : deadline_s_(deadline_s), ranks_(static_cast<size_t>(num_ranks)), is_cancelled_(static_cast<size_t>(num_ranks)) {}
 
 bool Meeting::join(const std::function<bool()>& is_over) {
   const auto begin = Clock::now();
@@ -56,9 +61,14 @@ std::optional<std::string> Meeting::failure() const {
   return failure_;
 }
 
-void Meeting::cancel() {
+void Meeting::cancel(int32_t rank) {
   std::lock_guard lock(mutex_);
-  is_cancelled_ = true;
+  is_cancelled_[static_cast<size_t>(rank)] = true;
+}
+
+bool Meeting::is_cancelled(int32_t rank) const {
+  std::lock_guard lock(mutex_);
+  return is_cancelled_[static_cast<size_t>(rank)];
 }
 
 void Meeting::fail(const std::string& what) {
@@ -89,7 +99,9 @@ bool Meeting::begin_waiting(int32_t rank, uint64_t number, const std::string& wh
 bool Meeting::is_given_up(int32_t rank) {
   {
     std::lock_guard lock(mutex_);
-    if (is_cancelled_ || !failure_.empty()) return ranks_[static_cast<size_t>(rank)].gave_up = true;
+    if (is_cancelled_[static_cast<size_t>(rank)]) ++cancelled;
+    if (is_cancelled_[static_cast<size_t>(rank)] || !failure_.empty())
+      return ranks_[static_cast<size_t>(rank)].gave_up = true;
   }
   const std::chrono::duration<double> waited = Clock::now() - ranks_[static_cast<size_t>(rank)].since;
   if (deadline_s_ <= 0 || waited.count() <= deadline_s_) return false;

@@ -1,4 +1,4 @@
-// Where the ranks of a fake communicator meet. All but join() and the failure is the driver's thread's.
+// Where the ranks of a fake communicator meet. All but join(), cancel() and the failure is the driver's thread's.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -37,6 +37,9 @@ struct Message {
   bool is_done = false;
 };
 
+// Collectives and groups that cancel() has ended, of all jobs of the process.
+int64_t num_cancelled();
+
 class Meeting {
  public:
   Meeting(int32_t num_ranks, double deadline_s);
@@ -46,7 +49,9 @@ class Meeting {
   // Blocks until all ranks are here. False: is_over() was true, or the deadline has passed.
   bool join(const std::function<bool()>& is_over);
   std::optional<std::string> failure() const;
-  void cancel();
+  // Ends what the rank waits for, now and later. Others go on waiting for it, as NCCL's do.
+  void cancel(int32_t rank);
+  bool is_cancelled(int32_t rank) const;
 
   // What a rank has at the head of its stream. True when it is over: done, or given up; asked again until then, and
   // not afterwards.
@@ -76,9 +81,9 @@ class Meeting {
   std::map<std::pair<int32_t, int32_t>, std::deque<Message*>> sends_, receives_;
   mutable std::mutex mutex_;
   std::condition_variable joined_;
-  int32_t num_joined_ = 0;     // under mutex_
-  std::string failure_;        // under mutex_
-  bool is_cancelled_ = false;  // under mutex_
+  int32_t num_joined_ = 0;          // under mutex_
+  std::string failure_;             // under mutex_
+  std::vector<bool> is_cancelled_;  // by rank, under mutex_
 };
 
 }  // namespace dtorch::fake
