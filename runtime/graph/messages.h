@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -174,6 +175,9 @@ class PieceEncoder {
  public:
   Message encode(const Piece& piece);
   Message encode(const TemplateDefinition& definition);
+  // The same with specs that lie elsewhere, instead of those in `new_specs`.
+  Message encode(const Piece& piece, std::span<const OperatorSpec* const> new_specs);
+  Message encode(const TemplateDefinition& definition, std::span<const OperatorSpec* const> new_specs);
   // kRestore is for readers that know nothing: it defines all meshes.
   Message encode(const SnapshotOrder& order);
   size_t num_meshes() const { return mesh_ids_.size(); }

@@ -1,5 +1,7 @@
 // Pieces and templates off the wire: the other half of piece_wire.cc.
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "runtime/graph/compute_streams.h"
 #include "runtime/graph/fused_runs.h"
@@ -56,74 +58,105 @@ Placement take_placement(const wire::Reader& reader, const wire::Placement& p, i
   return result;
 }
 
-const TensorMeta* take_meta(wire::Reader& reader, const wire::Meta& meta, const std::vector<DeviceMesh>& meshes) {
-  reader.require(is_valid_dtype(meta.dtype()), "an operand is of an unknown dtype");
-  const auto dtype = static_cast<DType>(meta.dtype());
-  const Shape shape = reader.sizes(meta.shape(), "an operand");
-  int64_t bytes = size_of(dtype);
-  for (int64_t size : shape) {
-    reader.require(!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes), "an operand is too large");
+// An array in which each definition's part follows that of the one before.
+template <class T>
+class Parts {
+ public:
+  Parts(const wire::Reader& reader, std::vector<T> items) : reader_(reader), items_(std::move(items)) {}
+  std::span<const T> next(size_t count) {
+    reader_.require(count <= items_.size() - taken_, "a definition lacks a part");
+    return std::span(items_).subspan(std::exchange(taken_, taken_ + count), count);
   }
-  reader.require(meta.mesh() < meshes.size(), "an operand is on an unknown mesh");
-  const DeviceMesh& mesh = meshes[meta.mesh()];
-  const std::vector<wire::Placement> placed = reader.items<wire::Placement>(meta.placements());
-  reader.require(placed.size() == static_cast<size_t>(mesh.num_axes()), "an operand's placements don't fit its mesh");
-  Placements placements;
-  for (const wire::Placement& p : placed) placements.push_back(take_placement(reader, p, shape.ndim()));
-  const std::vector<int8_t> ordered = reader.items<int8_t>(meta.shard_order());
-  reader.require(ordered.size() <= placed.size(), "an operand's shard order is too long");
-  AxisList order;
-  for (int8_t axis : ordered) {
-    reader.require(axis >= 0 && axis < mesh.num_axes(), "an operand's shard order has an unknown axis");
-    reader.require(std::find(order.begin(), order.end(), axis) == order.end(),
-                   "an operand's shard order repeats an axis");
-    order.push_back(axis);
-  }
-  return intern_meta(shape, dtype, Layout(mesh, placements, shape.ndim(), order));
-}
+  void require_end() const { reader_.require(taken_ == items_.size(), "parts belong to no definition"); }
+
+ private:
+  const wire::Reader& reader_;
+  const std::vector<T> items_;
+  size_t taken_ = 0;
+};
 
 // Adds the head's meshes to those defined before.
-std::vector<const TensorMeta*> take_meshes_and_metas(wire::Reader& reader, const wire::Piece& head, int64_t num_devices,
-                                                     std::vector<DeviceMesh>& meshes) {
+void take_meshes(wire::Reader& reader, const wire::Piece& head, int64_t num_devices, std::vector<DeviceMesh>& meshes) {
   const size_t num_meshes = head.meshes() ? head.meshes()->size() : 0;
   reader.require(num_meshes == 0 || head.first_mesh() == meshes.size(), "its meshes don't follow those defined before");
   reader.require(meshes.size() + num_meshes <= kMaxMeshes, "there are too many meshes");
   for (size_t i = 0; i < num_meshes; ++i)
     meshes.push_back(take_mesh(reader, *head.meshes()->Get(static_cast<uint32_t>(i)), num_devices));
-  std::vector<const TensorMeta*> metas;
-  if (!head.metas()) return metas;
-  for (const wire::Meta* meta : *head.metas()) metas.push_back(take_meta(reader, *meta, meshes));
-  return metas;
 }
 
-std::vector<const TensorMeta*> take_operands(wire::Reader& reader, const flatbuffers::Vector<uint32_t>* numbers,
+std::vector<const TensorMeta*> take_metas(wire::Reader& reader, const wire::Piece& head,
+                                          const std::vector<DeviceMesh>& meshes) {
+  const std::vector<wire::Meta> metas = reader.items<wire::Meta>(head.metas());
+  Parts<int64_t> sizes(reader, reader.items<int64_t>(head.sizes()));
+  Parts<wire::Placement> placements(reader, reader.items<wire::Placement>(head.placements()));
+  Parts<int8_t> shard_orders(reader, reader.items<int8_t>(head.shard_orders()));
+  std::vector<const TensorMeta*> result;
+  result.reserve(metas.size());
+  for (const wire::Meta& meta : metas) {
+    reader.require(is_valid_dtype(meta.dtype()), "an operand is of an unknown dtype");
+    const auto dtype = static_cast<DType>(meta.dtype());
+    const Shape shape = reader.shape_of(sizes.next(meta.num_dims()), "an operand");
+    int64_t bytes = size_of(dtype);
+    for (int64_t size : shape) {
+      reader.require(!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes), "an operand is too large");
+    }
+    reader.require(meta.mesh() < meshes.size(), "an operand is on an unknown mesh");
+    const DeviceMesh& mesh = meshes[meta.mesh()];
+    Placements placed;
+    for (const wire::Placement& p : placements.next(static_cast<size_t>(mesh.num_axes())))
+      placed.push_back(take_placement(reader, p, shape.ndim()));
+    reader.require(meta.num_ordered() <= mesh.num_axes(), "an operand's shard order is too long");
+    AxisList order;
+    for (int8_t axis : shard_orders.next(meta.num_ordered())) {
+      reader.require(axis >= 0 && axis < mesh.num_axes(), "an operand's shard order has an unknown axis");
+      reader.require(std::find(order.begin(), order.end(), axis) == order.end(),
+                     "an operand's shard order repeats an axis");
+      order.push_back(axis);
+    }
+    result.push_back(intern_meta(shape, dtype, Layout(mesh, placed, shape.ndim(), order)));
+  }
+  sizes.require_end();
+  placements.require_end();
+  shard_orders.require_end();
+  return result;
+}
+
+std::vector<const TensorMeta*> take_operands(const wire::Reader& reader, std::span<const uint32_t> numbers,
                                              const std::vector<const TensorMeta*>& metas) {
   std::vector<const TensorMeta*> result;
-  const std::vector<uint32_t> chosen = reader.items<uint32_t>(numbers);
-  reader.require(chosen.size() < kUndefined, "a spec has too many operands");
-  result.reserve(chosen.size());
-  for (uint32_t number : chosen) {
+  result.reserve(numbers.size());
+  for (uint32_t number : numbers) {
     reader.require(number < metas.size(), "a spec has an operand without metadata");
     result.push_back(metas[number]);
   }
   return result;
 }
 
-// Adds the spec to the table of its Graph.
-OperatorSpec take_spec(wire::Reader& reader, const wire::Spec& spec, const std::vector<const TensorMeta*>& metas,
-                       uint16_t num_ops, SpecCounts& known) {
-  OperatorSpec result;
-  result.id = spec.id();
-  result.op = spec.op();
-  reader.require(result.op < num_ops, "a spec is of an unknown operator");
-  result.attributes = reader.bytes(spec.attributes());
-  result.inputs = take_operands(reader, spec.inputs(), metas);
-  result.outputs = take_operands(reader, spec.outputs(), metas);
-  reader.require(result.id < known.size() + kMaxSpecGap && result.id < kAliasSpec, "a spec's number is out of range");
-  if (result.id >= known.size()) known.resize(size_t{result.id} + 1, {kUndefined, kUndefined});
-  reader.require(known[result.id].first == kUndefined, "a spec is defined twice");
-  known[result.id] = {static_cast<uint16_t>(result.inputs.size()), static_cast<uint16_t>(result.outputs.size())};
-  return result;
+// Puts the specs into the table of their Graph and at the end of `specs`, which holds those in the table also when
+// another one is refused.
+void take_specs(wire::Reader& reader, const wire::Piece& head, const std::vector<const TensorMeta*>& metas,
+                uint16_t num_ops, SpecCounts& known, std::vector<OperatorSpec>& specs) {
+  const std::vector<wire::Spec> listed = reader.items<wire::Spec>(head.specs());
+  Parts<uint32_t> operands(reader, reader.items<uint32_t>(head.spec_operands()));
+  Parts<char> attributes(reader, reader.items<char>(head.attributes()));
+  specs.reserve(listed.size());
+  for (const wire::Spec& spec : listed) {
+    reader.require(spec.op() < num_ops, "a spec is of an unknown operator");
+    reader.require(spec.num_inputs() < kUndefined && spec.num_outputs() < kUndefined, "a spec has too many operands");
+    const std::span<const char> encoded = attributes.next(spec.attribute_bytes());
+    OperatorSpec result{.id = spec.id(),
+                        .op = spec.op(),
+                        .attributes = std::string(encoded.begin(), encoded.end()),
+                        .inputs = take_operands(reader, operands.next(spec.num_inputs()), metas),
+                        .outputs = take_operands(reader, operands.next(spec.num_outputs()), metas)};
+    reader.require(result.id < known.size() + kMaxSpecGap && result.id < kAliasSpec, "a spec's number is out of range");
+    if (result.id >= known.size()) known.resize(size_t{result.id} + 1, {kUndefined, kUndefined});
+    reader.require(known[result.id].first == kUndefined, "a spec is defined twice");
+    known[result.id] = {spec.num_inputs(), spec.num_outputs()};
+    specs.push_back(std::move(result));
+  }
+  operands.require_end();
+  attributes.require_end();
 }
 
 // The hot loop: verifies every call and gives it its place in the flat arrays.
@@ -212,12 +245,9 @@ class PieceDecoder::Reading {
 
  private:
   void take_definitions() {
-    const std::vector<const TensorMeta*> metas =
-        take_meshes_and_metas(reader_, head_, decoder_.num_devices_, decoder_.meshes_);
-    if (!head_.specs()) return;
-    new_specs.reserve(head_.specs()->size());
-    for (const wire::Spec* spec : *head_.specs())
-      new_specs.push_back(take_spec(reader_, *spec, metas, decoder_.num_ops_, *known_));
+    take_meshes(reader_, head_, decoder_.num_devices_, decoder_.meshes_);
+    const std::vector<const TensorMeta*> metas = take_metas(reader_, head_, decoder_.meshes_);
+    take_specs(reader_, head_, metas, decoder_.num_ops_, *known_, new_specs);
   }
 
   PieceDecoder& decoder_;
@@ -309,7 +339,8 @@ SnapshotOrder PieceDecoder::decode_snapshot(const Message& message) {
   std::vector<DeviceMesh> meshes = meshes_;
   std::vector<const TensorMeta*> metas;
   try {
-    metas = take_meshes_and_metas(reader, *head.definitions(), num_devices_, meshes);
+    take_meshes(reader, *head.definitions(), num_devices_, meshes);
+    metas = take_metas(reader, *head.definitions(), meshes);
   } catch (const UserError& error) {  // from the constructors of meshes and layouts
     reader.fail(error.what());
   }

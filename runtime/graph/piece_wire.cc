@@ -1,6 +1,8 @@
 // Pieces and templates onto the wire; the grammar stands at the top of wire.cc. Encoding and decoding
 // (piece_decoder.cc) take one pass over the calls and copy operands and scalars as they are; everything else happens
 // once a definition.
+#include <limits>
+
 #include "runtime/graph/snapshot.h"
 #include "runtime/graph/templates.h"
 #include "runtime/graph/wire_internal.h"
@@ -32,16 +34,11 @@ Offset<wire::Mesh> put_mesh(FlatBufferBuilder& builder, const MeshData& mesh) {
   return wire::CreateMesh(builder, kind, shape, devices, lengths, wire::put_bytes(builder, names));
 }
 
-Offset<wire::Meta> put_meta(FlatBufferBuilder& builder, const TensorMeta& meta, uint32_t mesh) {
-  std::vector<wire::Placement> placements;
-  for (const Placement& p : meta.layout.placements()) {
-    placements.emplace_back(static_cast<uint8_t>(p.kind), static_cast<uint8_t>(p.reduce), static_cast<int16_t>(p.dim));
-  }
-  const AxisList& order = meta.layout.shard_order();
-  auto shape = wire::put(builder, meta.global_shape);
-  auto placed = builder.CreateVectorOfStructs(placements.data(), placements.size());
-  auto ordered = wire::put(builder, order.data(), static_cast<size_t>(order.size()));
-  return wire::CreateMeta(builder, shape, static_cast<uint8_t>(meta.dtype), mesh, placed, ordered);
+// Of a number that the wire form holds in fewer bits.
+template <class T>
+T narrow(size_t number) {
+  DTORCH_CHECK(number <= std::numeric_limits<T>::max(), "a definition is too large");
+  return static_cast<T>(number);
 }
 
 // Collects the definitions of a piece in order of first use.
@@ -50,11 +47,17 @@ class Definitions {
   Definitions(FlatBufferBuilder& builder, std::unordered_map<const MeshData*, uint32_t>& mesh_ids)
       : builder_(builder), mesh_ids_(mesh_ids), first_mesh_(static_cast<uint32_t>(mesh_ids.size())) {}
 
+  void reserve(size_t num_specs) {
+    specs_.reserve(num_specs);
+    spec_operands_.reserve(3 * num_specs);
+  }
   void add(const OperatorSpec& spec) {
-    auto attributes = wire::put_bytes(builder_, spec.attributes);
-    auto inputs = metas_of(spec.inputs);
-    auto outputs = metas_of(spec.outputs);
-    specs_.push_back(wire::CreateSpec(builder_, spec.id, spec.op, attributes, inputs, outputs));
+    DTORCH_CHECK(spec.inputs.size() < 0xFFFF && spec.outputs.size() < 0xFFFF, "an operator has too many operands");
+    for (const TensorMeta* meta : spec.inputs) spec_operands_.push_back(number_of(meta));
+    for (const TensorMeta* meta : spec.outputs) spec_operands_.push_back(number_of(meta));
+    attributes_ += spec.attributes;
+    specs_.emplace_back(spec.id, narrow<uint32_t>(spec.attributes.size()), spec.op,
+                        static_cast<uint16_t>(spec.inputs.size()), static_cast<uint16_t>(spec.outputs.size()));
   }
   // Meshes that the reader doesn't know though this encoder does.
   void define_again(const std::vector<const MeshData*>& meshes) {
@@ -62,41 +65,96 @@ class Definitions {
     for (const MeshData* mesh : meshes) meshes_.push_back(put_mesh(builder_, *mesh));
   }
   uint32_t number_of(const TensorMeta* meta) {
-    DTORCH_CHECK(meta != nullptr && meta->layout && meta->layout.mesh(), "an operand's metadata are incomplete");
-    auto [entry, is_new] = meta_numbers_.try_emplace(meta, static_cast<uint32_t>(metas_.size()));
-    if (is_new) metas_.push_back(put_meta(builder_, *meta, number_of(meta->layout.mesh().data())));
-    return entry->second;
+    DTORCH_CHECK(meta != nullptr, "an operand has no metadata");
+    if (meta == last_meta_) return last_number_;  // a result is often the next one's operand
+    DTORCH_CHECK(meta->layout && meta->layout.mesh(), "an operand's metadata are incomplete");
+    const auto [entry, is_new] = meta_numbers_.try_emplace(meta, static_cast<uint32_t>(metas_.size()));
+    if (is_new) add_meta(*meta);
+    last_meta_ = meta;
+    return last_number_ = entry->second;
   }
-  uint32_t first_mesh() const { return first_mesh_; }
-  auto meshes() { return put_all(meshes_); }
-  auto metas() { return put_all(metas_); }
-  auto specs() { return put_all(specs_); }
+  // Puts them into the builder; set_in() then makes them part of a Piece.
+  void finish() {
+    placed_.first_mesh = first_mesh_;
+    if (!meshes_.empty()) placed_.meshes = builder_.CreateVector(meshes_.data(), meshes_.size());
+    placed_.metas = put_structs(metas_);
+    placed_.sizes = put_items(sizes_);
+    placed_.placements = put_structs(placements_);
+    placed_.shard_orders = put_items(shard_orders_);
+    placed_.specs = put_structs(specs_);
+    placed_.spec_operands = put_items(spec_operands_);
+    if (!attributes_.empty()) placed_.attributes = wire::put_bytes(builder_, attributes_);
+  }
+  void set_in(wire::PieceBuilder& piece) const {
+    piece.add_first_mesh(placed_.first_mesh);
+    piece.add_meshes(placed_.meshes);
+    piece.add_metas(placed_.metas);
+    piece.add_sizes(placed_.sizes);
+    piece.add_placements(placed_.placements);
+    piece.add_shard_orders(placed_.shard_orders);
+    piece.add_specs(placed_.specs);
+    piece.add_spec_operands(placed_.spec_operands);
+    piece.add_attributes(placed_.attributes);
+  }
 
  private:
-  Offset<flatbuffers::Vector<uint32_t>> metas_of(const std::vector<const TensorMeta*>& metas) {
-    DTORCH_CHECK(metas.size() < 0xFFFF, "an operator has too many operands");
-    std::vector<uint32_t> numbers;
-    numbers.reserve(metas.size());
-    for (const TensorMeta* meta : metas) numbers.push_back(number_of(meta));
-    return wire::put(builder_, numbers);
+  template <class T>
+  using Items = Offset<flatbuffers::Vector<T>>;
+
+  void add_meta(const TensorMeta& meta) {
+    const uint32_t mesh = number_of(meta.layout.mesh().data());
+    const AxisList& order = meta.layout.shard_order();
+    metas_.emplace_back(mesh, static_cast<uint8_t>(meta.dtype), static_cast<uint8_t>(meta.global_shape.size()),
+                        static_cast<uint8_t>(order.size()));
+    sizes_.insert(sizes_.end(), meta.global_shape.begin(), meta.global_shape.end());
+    for (const Placement& p : meta.layout.placements())
+      placements_.emplace_back(static_cast<uint8_t>(p.kind), static_cast<uint8_t>(p.reduce),
+                               static_cast<int16_t>(p.dim));
+    shard_orders_.insert(shard_orders_.end(), order.begin(), order.end());
   }
   uint32_t number_of(const MeshData* mesh) {
+    if (mesh == last_mesh_) return last_mesh_number_;
     auto [entry, is_new] = mesh_ids_.try_emplace(mesh, static_cast<uint32_t>(mesh_ids_.size()));
     if (is_new) meshes_.push_back(put_mesh(builder_, *mesh));
-    return entry->second;
+    last_mesh_ = mesh;
+    return last_mesh_number_ = entry->second;
   }
   template <class T>
-  Offset<flatbuffers::Vector<Offset<T>>> put_all(const std::vector<Offset<T>>& tables) {
-    return tables.empty() ? 0 : builder_.CreateVector(tables.data(), tables.size());
+  Items<T> put_items(const std::vector<T>& items) {
+    return items.empty() ? Items<T>() : wire::put(builder_, items);
+  }
+  template <class T>
+  Items<const T*> put_structs(const std::vector<T>& structs) {
+    return structs.empty() ? Items<const T*>() : builder_.CreateVectorOfStructs(structs.data(), structs.size());
   }
 
   FlatBufferBuilder& builder_;
   std::unordered_map<const MeshData*, uint32_t>& mesh_ids_;
   uint32_t first_mesh_;
   std::unordered_map<const TensorMeta*, uint32_t> meta_numbers_;
+  const TensorMeta* last_meta_ = nullptr;
+  uint32_t last_number_ = 0;
+  const MeshData* last_mesh_ = nullptr;
+  uint32_t last_mesh_number_ = 0;
   std::vector<Offset<wire::Mesh>> meshes_;
-  std::vector<Offset<wire::Meta>> metas_;
-  std::vector<Offset<wire::Spec>> specs_;
+  std::vector<wire::Meta> metas_;
+  std::vector<int64_t> sizes_;
+  std::vector<wire::Placement> placements_;
+  std::vector<int8_t> shard_orders_;
+  std::vector<wire::Spec> specs_;
+  std::vector<uint32_t> spec_operands_;
+  std::string attributes_;
+  struct Placed {
+    uint32_t first_mesh = 0;
+    Items<Offset<wire::Mesh>> meshes;
+    Items<const wire::Meta*> metas;
+    Items<int64_t> sizes;
+    Items<const wire::Placement*> placements;
+    Items<int8_t> shard_orders;
+    Items<const wire::Spec*> specs;
+    Items<uint32_t> spec_operands;
+    Items<uint8_t> attributes;
+  } placed_;
 };
 
 // The operands and scalars of a graph whose operators don't lie in order (after a pass), put in order.
@@ -133,9 +191,9 @@ bool list_calls(const LogicalGraph& graph, std::vector<wire::Call>& calls) {
 
 using MeshIds = std::unordered_map<const MeshData*, uint32_t>;
 
-// `piece` without its calls, which are `calls_of`.
+// `piece` without its calls and specs, which are `calls_of` and `new_specs`.
 Offset<wire::Piece> put_piece(FlatBufferBuilder& builder, const Piece& piece,
-                              const std::vector<OperatorSpec>& new_specs, const LogicalGraph& calls_of,
+                              std::span<const OperatorSpec* const> new_specs, const LogicalGraph& calls_of,
                               MeshIds& mesh_ids) {
   std::vector<wire::Call> calls;
   const LogicalGraph* graph = &calls_of;
@@ -148,37 +206,59 @@ Offset<wire::Piece> put_piece(FlatBufferBuilder& builder, const Piece& piece,
   auto operands = wire::put(builder, graph->operands);
   auto listed = builder.CreateVectorOfStructs(calls.data(), calls.size());
   Definitions definitions(builder, mesh_ids);
-  for (const OperatorSpec& spec : new_specs) definitions.add(spec);
-  auto meshes = definitions.meshes();
-  auto metas = definitions.metas();
-  auto specs = definitions.specs();
-  return wire::CreatePiece(builder, piece.sequence, piece.graph, piece.first_transfer, piece.wants_ack_now,
-                           definitions.first_mesh(), meshes, metas, specs, listed, operands, scalars,
-                           piece.wants_statistics, piece.closes_graph);
+  definitions.reserve(new_specs.size());
+  for (const OperatorSpec* spec : new_specs) definitions.add(*spec);
+  definitions.finish();
+  wire::PieceBuilder result(builder);
+  result.add_sequence(piece.sequence);
+  result.add_graph(piece.graph);
+  result.add_first_transfer(piece.first_transfer);
+  result.add_wants_ack_now(piece.wants_ack_now);
+  result.add_wants_statistics(piece.wants_statistics);
+  result.add_closes_graph(piece.closes_graph);
+  result.add_calls(listed);
+  result.add_operands(operands);
+  result.add_scalars(scalars);
+  definitions.set_in(result);
+  return result.Finish();
 }
 
+// A guess: builders grow.
 size_t estimated_bytes(const LogicalGraph& graph, size_t num_specs) {
   const size_t flat_bytes =
       graph.operators.size() * sizeof(wire::Call) + graph.operands.size() * 4 + graph.scalars.size() * 8;
   DTORCH_CHECK(flat_bytes < wire::kMaxHeadBytes / 2, "a piece is too large");
-  return flat_bytes + 256 + num_specs * 256;
+  return flat_bytes + 512 + num_specs * 96;
+}
+
+std::vector<const OperatorSpec*> pointers_to(const std::vector<OperatorSpec>& specs) {
+  std::vector<const OperatorSpec*> pointers;
+  pointers.reserve(specs.size());
+  for (const OperatorSpec& spec : specs) pointers.push_back(&spec);
+  return pointers;
 }
 
 }  // namespace
 
-Message PieceEncoder::encode(const Piece& piece) {
-  FlatBufferBuilder builder(estimated_bytes(piece.graph_part, piece.new_specs.size()));
-  Message message = wire::seal(builder, put_piece(builder, piece, piece.new_specs, piece.graph_part, mesh_ids_), kKind);
+Message PieceEncoder::encode(const Piece& piece) { return encode(piece, pointers_to(piece.new_specs)); }
+
+Message PieceEncoder::encode(const Piece& piece, std::span<const OperatorSpec* const> new_specs) {
+  FlatBufferBuilder builder(estimated_bytes(piece.graph_part, new_specs.size()));
+  Message message = wire::seal(builder, put_piece(builder, piece, new_specs, piece.graph_part, mesh_ids_), kKind);
   message.epoch = piece.epoch;
   return message;
 }
 
 Message PieceEncoder::encode(const TemplateDefinition& definition) {
+  return encode(definition, pointers_to(definition.new_specs));
+}
+
+Message PieceEncoder::encode(const TemplateDefinition& definition, std::span<const OperatorSpec* const> new_specs) {
   const LogicalGraph& calls = definition.body->calls();
-  FlatBufferBuilder builder(estimated_bytes(calls, definition.new_specs.size()));
+  FlatBufferBuilder builder(estimated_bytes(calls, new_specs.size()));
   Piece head;
   head.graph = definition.graph;
-  auto piece = put_piece(builder, head, definition.new_specs, calls, mesh_ids_);
+  auto piece = put_piece(builder, head, new_specs, calls, mesh_ids_);
   auto varying = wire::put(builder, definition.varying);
   Message message =
       wire::seal(builder, wire::CreateTemplate(builder, definition.id, definition.body->num_live_ins(), piece, varying),
@@ -211,9 +291,10 @@ Message PieceEncoder::encode(const SnapshotOrder& order) {
     numbers.push_back(definitions.number_of(value.meta));
     ragged.push_back(value.is_ragged ? 1 : 0);
   }
-  auto meshes = definitions.meshes();
-  auto metas = definitions.metas();
-  auto defined = wire::CreatePiece(builder, 0, 0, 0, false, definitions.first_mesh(), meshes, metas);
+  definitions.finish();
+  wire::PieceBuilder of_values(builder);
+  definitions.set_in(of_values);
+  auto defined = of_values.Finish();
   auto in_graphs = wire::put(builder, graphs);
   auto in_slots = wire::put(builder, slots);
   auto of_metas = wire::put(builder, numbers);

@@ -1,14 +1,17 @@
 // The wire form of control messages. Pure functions, any thread.
 //
-//   head      := a FlatBuffer of messages.fbs, file identifier "DT" version letter  (version '2'; letter 'a' + kind)
+//   head      := a FlatBuffer of messages.fbs, file identifier "DT" version letter  (version '3'; letter 'a' + kind)
 //   payload   := bytes of one tensor, row-major, without a header                   (kFeed, kReadData, kSnapshotPart)
 //
 //   piece     := sequence graph first_transfer wants_ack_now wants_statistics closes_graph definitions calls
-//   definitions := mesh* meta* spec*     a mesh is numbered over the life of the encoder, a meta within its piece, a
-//   spec per Graph calls     := call* operand* scalar*  flat arrays. A call is 12 bytes: spec, counts of inputs,
-//   outputs and scalars, flags.
-//                Its operands (inputs, then outputs) and scalars follow those of the call before it, so that they need
-//                no offsets and can't overlap. 4 bytes an operand, 8 a scalar.
+//   definitions := mesh* meta* spec*
+//                A mesh is numbered over the life of the encoder, a meta within its piece, a spec per Graph. Metas and
+//                specs are flat arrays: what has several lengths (sizes, placements, shard orders, operands,
+//                attributes) lies in arrays of its own, where each one's part follows that of the one before.
+//   calls     := call* operand* scalar*
+//                Flat arrays. A call is 12 bytes: spec, counts of inputs, outputs and scalars, flags. Its operands
+//                (inputs, then outputs) and scalars follow those of the call before it, so that they need no offsets
+//                and can't overlap. 4 bytes an operand, 8 a scalar.
 //   template  := a piece without sequence, and its number; operands are names (templates.h)
 //   replay    := flat, without FlatBuffers; see replay_wire.cc
 //
@@ -25,7 +28,7 @@ namespace wire {
 
 namespace {
 
-constexpr char kVersion = '2';
+constexpr char kVersion = '3';
 
 const char* name_of_kind(MessageKind kind) {
   switch (kind) {
@@ -108,7 +111,10 @@ void check_envelope(const Message& message, MessageKind kind) {
 }
 
 Shape Reader::sizes(const flatbuffers::Vector<int64_t>* vector, const char* what) {
-  const std::vector<int64_t> values = items<int64_t>(vector);
+  return shape_of(items<int64_t>(vector), what);
+}
+
+Shape Reader::shape_of(std::span<const int64_t> values, const char* what) const {
   if (values.size() > static_cast<size_t>(kMaxDims)) fail(std::string(what) + " has more than 8 dims");
   Shape shape;
   for (int64_t value : values) {

@@ -2,6 +2,7 @@
 // rooms.
 #pragma once
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ class Reader {
   }
   // At most kMaxDims sizes, none negative.
   Shape sizes(const flatbuffers::Vector<int64_t>* vector, const char* what);
+  Shape shape_of(std::span<const int64_t> sizes, const char* what) const;  // the same of sizes taken out before
   [[noreturn]] void fail(const std::string& what) const { wire::fail(kind_, what); }
   void require(bool condition, const char* what) const {
     if (!condition) fail(what);

@@ -110,13 +110,13 @@ Message piece_with_meta(const std::vector<int64_t>& shape, uint8_t dtype,
   auto members = builder.CreateVector(devices);
   auto mesh_table = wire::CreateMesh(builder, kind, sizes, members);
   auto meshes = builder.CreateVector(&mesh_table, 1);
+  const wire::Meta meta(mesh, dtype, static_cast<uint8_t>(shape.size()), static_cast<uint8_t>(order.size()));
+  auto metas = builder.CreateVectorOfStructs(&meta, 1);
   auto dims = builder.CreateVector(shape);
   auto placed = builder.CreateVectorOfStructs(placements.data(), placements.size());
   auto ordered = builder.CreateVector(order);
-  auto meta_table = wire::CreateMeta(builder, dims, dtype, mesh, placed, ordered);
-  auto metas = builder.CreateVector(&meta_table, 1);
-  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas);
-  builder.Finish(root, "DT2d");
+  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas, dims, placed, ordered);
+  builder.Finish(root, "DT3d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   return {MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr};
 }
@@ -131,6 +131,7 @@ TEST(HostileBytes, MetadataThatCanNotBeAreRefused) {
       piece_with_meta({1, 1, 1, 1, 1, 1, 1, 1, 1}, 8, plain, {}),                // too many dims
       piece_with_meta({4, 4}, 10, plain, {}),                                    // dtype
       piece_with_meta({4, 4}, 8, {{0, 0, 0}}, {}),                               // a placement too few
+      piece_with_meta({4, 4}, 8, {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, {}),         // a placement too many
       piece_with_meta({4, 4}, 8, {{3, 0, 0}, {0, 0, 0}}, {}),                    // kind
       piece_with_meta({4, 4}, 8, {{2, 4, 0}, {0, 0, 0}}, {}),                    // reduction
       piece_with_meta({4, 4}, 8, {{1, 0, 2}, {0, 0, 0}}, {}),                    // dim
@@ -150,6 +151,47 @@ TEST(HostileBytes, MetadataThatCanNotBeAreRefused) {
   for (size_t i = 0; i < bad.size(); ++i) EXPECT_TRUE(is_refused(bad[i])) << i;
 }
 
+// A head made by hand of one mesh, one scalar on it, and these specs.
+Message piece_with_specs(const std::vector<wire::Spec>& specs, const std::vector<uint32_t>& operands,
+                         const std::vector<uint8_t>& attributes) {
+  flatbuffers::FlatBufferBuilder builder;
+  auto kind = builder.CreateString("cpu");
+  auto sizes = builder.CreateVector(std::vector<int64_t>{1});
+  auto members = builder.CreateVector(std::vector<int64_t>{0});
+  auto mesh_table = wire::CreateMesh(builder, kind, sizes, members);
+  auto meshes = builder.CreateVector(&mesh_table, 1);
+  const wire::Meta scalar(0, 8, 0, 0);
+  const wire::Placement replicated(0, 0, 0);
+  auto metas = builder.CreateVectorOfStructs(&scalar, 1);
+  auto placed = builder.CreateVectorOfStructs(&replicated, 1);
+  auto listed = builder.CreateVectorOfStructs(specs.data(), specs.size());
+  auto numbers = builder.CreateVector(operands);
+  auto bytes = builder.CreateVector(attributes);
+  auto root = wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes, metas, 0, placed, 0, listed, numbers, bytes);
+  builder.Finish(root, "DT3d");
+  const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr};
+}
+
+TEST(HostileBytes, SpecsThatDoNotFitTheirPartsAreRefused) {
+  const wire::Spec first(0, 2, 1, 1, 1), second(1, 1, 1, 0, 1);  // number, attribute bytes, operator, inputs, outputs
+  ASSERT_FALSE(is_refused(piece_with_specs({first, second}, {0, 0, 0}, {1, 2, 3})));
+  const std::vector<Message> bad = {
+      piece_with_specs({first, second}, {0, 0}, {1, 2, 3}),        // an operand is missing
+      piece_with_specs({first, second}, {0, 0, 0, 0}, {1, 2, 3}),  // one too many
+      piece_with_specs({first, second}, {0, 1, 0}, {1, 2, 3}),     // without metadata
+      piece_with_specs({first, second}, {0, 0, 0}, {1, 2}),        // attributes are missing
+      piece_with_specs({first, second}, {0, 0, 0}, {1, 2, 3, 4}),  // too many
+      piece_with_specs({}, {0}, {}),
+      piece_with_specs({}, {}, {1}),
+      piece_with_specs({wire::Spec(0, 0xFFFFFFFF, 1, 0, 0)}, {}, {1}),
+      piece_with_specs({wire::Spec(0, 0, 1, 0xFFFF, 0xFFFF)}, {0}, {}),
+      piece_with_specs({wire::Spec(0, 0, kNumOps, 0, 0)}, {}, {}),
+      piece_with_specs({wire::Spec(0xFFFFFFFF, 0, 1, 0, 0)}, {}, {}),
+  };
+  for (size_t i = 0; i < bad.size(); ++i) EXPECT_TRUE(is_refused(bad[i])) << i;
+}
+
 TEST(HostileBytes, ManyTablesThatShareOneVectorAreRefused) {
   std::vector<int64_t> devices(kNumDevices);
   for (size_t i = 0; i < devices.size(); ++i) devices[i] = static_cast<int64_t>(i);
@@ -159,7 +201,7 @@ TEST(HostileBytes, ManyTablesThatShareOneVectorAreRefused) {
   auto members = builder.CreateVector(devices);
   const std::vector<flatbuffers::Offset<wire::Mesh>> same(1000, wire::CreateMesh(builder, kind, sizes, members));
   auto meshes = builder.CreateVector(same);
-  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes), "DT2d");
+  builder.Finish(wire::CreatePiece(builder, 0, 0, 0, false, 0, meshes), "DT3d");
   const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
   EXPECT_TRUE(
       is_refused({MessageKind::kPiece, std::make_shared<const Bytes>(data, data + builder.GetSize()), nullptr}));
