@@ -72,7 +72,7 @@ void GraphCore::throw_ended() {
     throw_ended();
   }
   // Slots may be taken again: their release is in the stream.
-  for (OperandId slot : pending_releases_) free_slots_.push_back(slot);
+  for (OperandId slot : pending_releases_.all()) free_slots_.push(slot);
   pending_releases_.clear();
 }
 
@@ -86,13 +86,13 @@ void GraphCore::append(const OperatorSpec* spec, std::span<const OperandId> inpu
                              .where = where,
                              .inputs = inputs,
                              .outputs = outputs,
-                             .releases = pending_releases_,
+                             .releases = pending_releases_.all(),
                              .scalars = scalars};
   if (thread_state.observer != nullptr && thread_state.observed == this) {
     try {
       thread_state.observer->before_record(record);
     } catch (...) {
-      free_slots_.insert(free_slots_.end(), outputs.begin(), outputs.end());  // nobody has seen them
+      for (OperandId slot : outputs) free_slots_.push(slot);  // nobody has seen them
       throw;
     }
   }
@@ -100,19 +100,18 @@ void GraphCore::append(const OperatorSpec* spec, std::span<const OperandId> inpu
 }
 
 void GraphCore::write_releases() {
-  std::vector<OperandId> all;
-  all.swap(pending_releases_);
+  const SlotList all = std::exchange(pending_releases_, {});
   for (size_t at = 0; at < all.size();) {
     const size_t count = std::min(kReleasesInRecord, all.size() - at);
-    pending_releases_.assign(all.begin() + static_cast<int64_t>(at), all.begin() + static_cast<int64_t>(at + count));
-    write({.releases = pending_releases_});
+    for (OperandId slot : all.all().subspan(at, count)) pending_releases_.push(slot);
+    write({.releases = pending_releases_.all()});
     at += count;
   }
 }
 
 void GraphCore::drain_side_queue() {
   std::lock_guard lock(side_mutex_);
-  pending_releases_.insert(pending_releases_.end(), side_releases_.begin(), side_releases_.end());
+  for (OperandId slot : side_releases_) pending_releases_.push(slot);
   side_releases_.clear();
   side_waiting_.store(false, std::memory_order_relaxed);
 }
@@ -130,7 +129,7 @@ void GraphCore::release_slowly(OperandId slot) noexcept {
     side_waiting_.store(true, std::memory_order_release);
     return;
   }
-  pending_releases_.push_back(slot);
+  pending_releases_.push(slot);
   if (pending_releases_.size() < kReleasesInRecord || link_->failed.load(std::memory_order_relaxed)) return;
   try {
     write_releases();
@@ -149,7 +148,7 @@ void GraphCore::flush(IntrusivePtr<ReadState> barrier) {
     payload = make_intrusive<RecordPayload>();
     payload->read = std::move(barrier);
   }
-  write({.kind = RecordKind::kFlush, .payload = payload.get(), .releases = pending_releases_});
+  write({.kind = RecordKind::kFlush, .payload = payload.get(), .releases = pending_releases_.all()});
 }
 
 void GraphCore::close() noexcept {

@@ -13,6 +13,7 @@
 #include "runtime/client/graph.h"
 #include "runtime/client/inference.h"
 #include "runtime/client/link.h"
+#include "runtime/client/slot_list.h"
 #include "runtime/client/thread_state.h"
 
 namespace dtorch {
@@ -69,10 +70,10 @@ class GraphCore : public RefCounted {
     if (at + num_releases > kInlineOperands || side_waiting_.load(std::memory_order_acquire) || !ring.reserve(1))
       return false;
     RecordCell& head = ring.reserved(0).head;
-    std::memcpy(head.operands, operands.data(), sizeof head.operands);
-    for (const OperandId slot : pending_releases_) {
+    for (size_t k = 0; k < kInlineOperands; ++k) head.operands[k] = operands[k];
+    for (const OperandId slot : pending_releases_.all()) {
       head.operands[at++] = slot;
-      free_slots_.push_back(slot);  // may be taken again: its release is in the stream
+      free_slots_.push(slot);  // may be taken again: its release is in the stream
     }
     pending_releases_.clear();
     head.kind = RecordKind::kOperator;
@@ -96,18 +97,13 @@ class GraphCore : public RefCounted {
   // The first failure that nobody has read, or the executor's own; null when there is none. Each is given once.
   std::exception_ptr take_failure();
 
-  OperandId take_slot() {
-    if (free_slots_.empty()) return new_slot();
-    const OperandId slot = free_slots_.back();
-    free_slots_.pop_back();
-    return slot;
-  }
+  OperandId take_slot() { return free_slots_.empty() ? new_slot() : free_slots_.pop(); }
   // A value's last handle went away. Any thread; never throws.
   void release(OperandId slot) noexcept {
     const bool on_its_thread = on_user_thread() && !closed_.load(std::memory_order_relaxed);
     // Only its thread may look at the list.
     if (on_its_thread && pending_releases_.size() + 1 < kReleasesInRecord) {
-      pending_releases_.push_back(slot);
+      pending_releases_.push(slot);
     } else {
       release_slowly(slot);
     }
@@ -138,8 +134,8 @@ class GraphCore : public RefCounted {
   const std::shared_ptr<GraphLink> link_;
   std::atomic<const ThreadState*> user_thread_{nullptr};  // its thread_state, which no other living thread has
   InferenceCache cache_;
-  std::vector<OperandId> free_slots_;
-  std::vector<OperandId> pending_releases_;  // not recorded yet
+  SlotList free_slots_;
+  SlotList pending_releases_;  // not recorded yet
   OperandId next_slot_ = 0;
   RandomState random_;
   uint64_t tape_order_ = 0;

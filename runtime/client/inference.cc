@@ -11,30 +11,37 @@ namespace dtorch {
 namespace {
 
 // Addresses are turned and added up, then spread by one multiplication.
+class Hash {
+ public:
+  explicit Hash(uint64_t first) : sum_(first) {}
+  void add(uint64_t word) { sum_ = std::rotl(sum_, 7) + word; }
+  void add(const void* address) { add(reinterpret_cast<uint64_t>(address)); }
+  void add(const AttributeWords& words) {
+    add(words.low);
+    add(words.high);
+  }
+  uint64_t value() const {
+    const uint64_t spread = sum_ * 0x9E3779B97F4A7C15ull;
+    return spread ^ (spread >> 32);
+  }
+
+ private:
+  uint64_t sum_;
+};
+
 uint64_t hash_of(const InferenceKey& key, const AttributeWords& words) {
-  uint64_t hash = reinterpret_cast<uint64_t>(key.op) + static_cast<uint64_t>(key.policy);
-  for (const TensorMeta* meta : key.inputs) hash = std::rotl(hash, 7) + reinterpret_cast<uint64_t>(meta);
-  for (const Layout& layout : key.output_layouts)
-    hash = std::rotl(hash, 11) + reinterpret_cast<uint64_t>(layout.data());
-  hash = std::rotl(hash, 7) + words.low;
-  hash = (std::rotl(hash, 7) + words.high) * 0x9E3779B97F4A7C15ull;
-  return hash ^ (hash >> 32);
+  Hash hash(reinterpret_cast<uint64_t>(key.op) + static_cast<uint64_t>(key.policy));
+  for (const TensorMeta* meta : key.inputs) hash.add(meta);
+  for (const Layout& layout : key.output_layouts) hash.add(layout.data());
+  hash.add(words);
+  return hash.value();
 }
 
-bool same(const Inference& entry, const InferenceKey& key, const AttributeWords& words, uint64_t hash) {
+bool same(const Inference& entry, const InferenceKey& key, const AttributeWords& words) {
   const size_t size = key.attributes.size();
-  if (entry.hash != hash || entry.op != key.op || entry.policy != key.policy || entry.words != words) return false;
-  if (entry.attributes.size() != size || entry.inputs.size() != key.inputs.size() ||
-      entry.output_layouts.size() != key.output_layouts.size()) {
-    return false;
-  }
-  for (size_t i = 0; i < key.inputs.size(); ++i) {
-    if (entry.inputs[i] != key.inputs[i]) return false;
-  }
-  for (size_t i = 0; i < key.output_layouts.size(); ++i) {
-    if (entry.output_layouts[i] != key.output_layouts[i]) return false;
-  }
-  return size <= AttributeWords::kMaxBytes || entry.attributes == key.attributes;
+  return entry.op == key.op && entry.policy == key.policy && entry.words == words && entry.attributes.size() == size &&
+         std::ranges::equal(entry.inputs, key.inputs) && std::ranges::equal(entry.output_layouts, key.output_layouts) &&
+         (size <= AttributeWords::kMaxBytes || entry.attributes == key.attributes);
 }
 
 // The axis that stands in the way of a rule that sees all of them: the first that the fix changes. -1: there is no fix.
@@ -99,8 +106,8 @@ std::vector<Layout> infer_layouts(const InferenceKey& key, const InferContext& c
 
 }  // namespace
 
-InferenceCache::InferenceCache(int64_t num_devices)
-    : num_devices_(num_devices), table_(256, nullptr), usual_(kNumUsual) {}
+InferenceCache::InferenceCache(int64_t num_devices, size_t max_entries)
+    : num_devices_(num_devices), max_entries_(max_entries), usual_(kNumUsual) {}
 
 void InferenceCache::check_mesh(const DeviceMesh& mesh, const char* op) {
   if (std::ranges::find(known_meshes_, mesh.data()) != known_meshes_.end()) return;
@@ -123,11 +130,11 @@ void AttributeWords::set_hash(std::string_view bytes) { low = XXH3_64bits(bytes.
 const Inference& InferenceCache::get(const InferenceKey& key, const SourceLine& where) {
   const AttributeWords words(key.attributes);
   const uint64_t hash = hash_of(key, words);
-  const size_t mask = table_.size() - 1;
-  for (size_t at = hash & mask; enabled_ && table_[at]; at = (at + 1) & mask) {
-    if (same(*table_[at], key, words, hash)) {
+  if (enabled_) {
+    const auto is_same = [&](const Inference& entry) { return same(entry, key, words); };
+    if (const Inference* known = entry_of_call_.find(hash, is_same)) {
       ++hits_;
-      return *table_[at];
+      return *known;
     }
   }
   return add(key, words, hash, where);
@@ -136,7 +143,6 @@ const Inference& InferenceCache::get(const InferenceKey& key, const SourceLine& 
 const Inference& InferenceCache::add(const InferenceKey& key, const AttributeWords& words, uint64_t hash,
                                      const SourceLine& where) {
   auto entry = std::make_unique<Inference>();
-  entry->hash = hash;
   entry->words = words;
   entry->op = key.op;
   entry->attributes = key.attributes;
@@ -165,30 +171,31 @@ const Inference& InferenceCache::add(const InferenceKey& key, const AttributeWor
     uncached_.push_back(std::move(entry));
     return *uncached_.back();
   }
-  if ((entries_.size() + 1) * 2 > table_.size()) {
-    table_.assign(table_.size() * 2, nullptr);
-    for (const auto& known : entries_) insert(known.get());
-  }
-  insert(entry.get());
+  if (entries_.size() >= max_entries_) forget_entries();
+  entry_of_call_.insert(hash, entry.get());
   entries_.push_back(std::move(entry));
   return *entries_.back();
 }
 
-void InferenceCache::insert(const Inference* entry) {
-  const size_t mask = table_.size() - 1;
-  size_t at = entry->hash & mask;
-  while (table_[at]) at = (at + 1) & mask;
-  table_[at] = entry;
+// All at once: what a program still uses is soon there again, and nothing has to be noted when an entry is used.
+void InferenceCache::forget_entries() {
+  entry_of_call_.clear();
+  usual_.assign(kNumUsual, {});
+  entries_.clear();
 }
 
 const OperatorSpec* InferenceCache::spec_for(const OperatorDef& op, const std::string& attributes,
                                              std::span<const TensorMeta* const> inputs,
                                              std::vector<const TensorMeta*> outputs) {
-  if (op.index >= specs_by_op_.size()) specs_by_op_.resize(op.index + size_t{1});
-  for (const OperatorSpec* spec : specs_by_op_[op.index]) {
-    if (spec->attributes == attributes && std::ranges::equal(spec->inputs, inputs) && spec->outputs == outputs)
-      return spec;
-  }
+  Hash hash(op.index);
+  for (const TensorMeta* meta : inputs) hash.add(meta);
+  for (const TensorMeta* meta : outputs) hash.add(meta);
+  hash.add(AttributeWords(attributes));
+  const auto is_same = [&](const OperatorSpec& spec) {
+    return spec.op == op.index && spec.attributes == attributes && std::ranges::equal(spec.inputs, inputs) &&
+           spec.outputs == outputs;
+  };
+  if (const OperatorSpec* known = known_specs_.find(hash.value(), is_same)) return known;
   auto spec = std::make_unique<OperatorSpec>();
   spec->id = static_cast<uint32_t>(specs_.size());
   spec->op = op.index;
@@ -196,7 +203,7 @@ const OperatorSpec* InferenceCache::spec_for(const OperatorDef& op, const std::s
   spec->inputs.assign(inputs.begin(), inputs.end());
   spec->outputs = std::move(outputs);
   specs_.push_back(std::move(spec));
-  specs_by_op_[op.index].push_back(specs_.back().get());
+  known_specs_.insert(hash.value(), specs_.back().get());
   return specs_.back().get();
 }
 

@@ -1,5 +1,7 @@
 // What a call means, worked out once: InferenceCache maps (operator, attributes, input metas, given layouts, conversion
-// policy) to the call's spec or to the conversions that it needs first. A hit allocates nothing. One a Graph; used by
+// policy) to the call's spec or to the conversions that it needs first. A hit allocates nothing. What is kept is
+// bounded: when there are too many entries all go, and calls are inferred anew as they come. Specs stay, as the
+// controller and the nodes know them by number: one for each call that differs from all before it. One a Graph; used by
 // its user thread.
 #pragma once
 #include <bit>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "ops/def/operator_def.h"
+#include "runtime/client/hashed_pointers.h"
 
 namespace dtorch {
 
@@ -88,7 +91,6 @@ class UsualKey {
 };
 
 struct Inference {
-  uint64_t hash = 0;
   AttributeWords words;  // of `attributes`
   const OperatorDef* op = nullptr;
   std::string attributes;
@@ -103,16 +105,18 @@ struct Inference {
 
 class InferenceCache {
  public:
+  // Some 30 MB.
+  static constexpr size_t kMaxEntries = size_t{1} << 16;
   // num_devices: of the job; a result on any other device is a MeshError.
-  explicit InferenceCache(int64_t num_devices);
+  explicit InferenceCache(int64_t num_devices, size_t max_entries = kMaxEntries);
   // Throws ShapeError, DTypeError, MeshError or PlacementError (with `where`) when the call is illegal; nothing is kept
-  // then. What it returns lives as long as the cache.
+  // then. What it returns lives until the next get(), its spec as long as the cache.
   const Inference& get(const InferenceKey& key, const SourceLine& where);
   // What get() has given for a usual call and remember() was told of; null: ask get().
   const Inference* find(const UsualKey& key) {
     const Usual& usual = usual_[key.hash() & (kNumUsual - 1)];
     // A place that nothing is kept in has a key of zeros, which no call has.
-    if (!(usual.key == key) || !enabled_) return nullptr;
+    if (!(usual.key == key)) return nullptr;
     ++hits_;
     return usual.inference;
   }
@@ -126,15 +130,18 @@ class InferenceCache {
   uint64_t hits() const { return hits_; }
   // Off: every call is inferred anew; what is known stays and is used again once on. For tests: what a cache makes of a
   // call must be what inference makes of it.
-  void set_enabled(bool on) { enabled_ = on; }
+  void set_enabled(bool on) {
+    enabled_ = on;
+    usual_.assign(kNumUsual, {});
+  }
   // What was inferred while off, one entry a call and conversion, in the order of the calls.
   const std::vector<std::unique_ptr<Inference>>& uncached() const { return uncached_; }
 
  private:
   const Inference& add(const InferenceKey& key, const AttributeWords& words, uint64_t hash, const SourceLine& where);
+  void forget_entries();
   const OperatorSpec* spec_for(const OperatorDef& op, const std::string& attributes,
                                std::span<const TensorMeta* const> inputs, std::vector<const TensorMeta*> outputs);
-  void insert(const Inference* entry);
   void check_mesh(const DeviceMesh& mesh, const char* op);
 
   struct Usual {
@@ -143,12 +150,13 @@ class InferenceCache {
   };
   static constexpr size_t kNumUsual = 1024;  // a power of two
   const int64_t num_devices_;
+  const size_t max_entries_;
   std::vector<const MeshData*> known_meshes_;  // checked
   std::vector<std::unique_ptr<Inference>> entries_;
-  std::vector<const Inference*> table_;  // open addressing, a power of two
-  std::vector<Usual> usual_;             // of a place's calls the last
+  HashedPointers<Inference> entry_of_call_;
+  std::vector<Usual> usual_;  // of a place's calls the last
   std::vector<std::unique_ptr<OperatorSpec>> specs_;
-  std::vector<std::vector<const OperatorSpec*>> specs_by_op_;  // by OperatorDef::index
+  HashedPointers<OperatorSpec> known_specs_;
   uint64_t hits_ = 0;
   bool enabled_ = true;
   std::vector<std::unique_ptr<Inference>> uncached_;

@@ -209,10 +209,11 @@ class UsualCall {
     return record_inferred(call, inference, std::move(payload), graph, outputs, line, where);
   }
   DTORCH_CHECK(!converted, std::string(call.op.called()) + ": conversions of converted inputs");
+  const std::vector<Conversion> conversions = inference.conversions;  // which may go when the next calls are inferred
   std::vector<const Tensor*> inputs(call.inputs.begin(), call.inputs.end());
   std::vector<Tensor> kept;
-  kept.reserve(inference.conversions.size());
-  for (const Conversion& conversion : inference.conversions) {
+  kept.reserve(conversions.size());
+  for (const Conversion& conversion : conversions) {
     const Tensor*& input = inputs.at(static_cast<size_t>(conversion.input));
     kept.push_back(redistribute_call(*input, conversion.layout, where));
     const Value& converted_value = *kept.back().value();
@@ -311,8 +312,8 @@ class UsualCall {
 [[gnu::flatten]] Tensor record_two(const OperatorDef& op, const FixedAttributes& attributes, const Tensor& a,
                                    const Tensor& b, const Where& where) {
   const Value *const x = a.value().get(), *const y = b.value().get();
-  if (!x || !y || &x->graph() != &y->graph() || thread_span_log != nullptr || thread_state.observer != nullptr)
-      [[unlikely]]
+  const ThreadState& state = thread_state;
+  if (!x || !y || &x->graph() != &y->graph() || thread_span_log != nullptr || state.observer != nullptr) [[unlikely]]
     return record_two_in_full(op, attributes, a, b, where);
   GraphCore& graph = x->graph();
   graph.check_usable();
@@ -324,14 +325,15 @@ class UsualCall {
   if (!inference) [[unlikely]]
     return record_two_in_full(op, attributes, a, b, where);
   const OperatorSpec& spec = *inference->spec;
-  const SourceLine line = source_line(where);
+  const SourceLine line = state.has_source ? state.source : SourceLine::from(where);
+  const uint32_t column = state.has_source ? 0 : where.column();
   const OperandId slot = graph.take_slot();
   if (!graph.append_small(&spec, {x->slot(), y->slot(), slot}, 2, 1, line)) [[unlikely]]
     append_two(graph, spec, x->slot(), y->slot(), slot, line);
-  auto value = make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slot, spec.outputs[0],
-                                     Origin{&spec, line, thread_state.has_source ? 0 : where.column()});
+  auto value =
+      make_intrusive<Value>(IntrusivePtr<GraphCore>(&graph), slot, spec.outputs[0], Origin{&spec, line, column});
   const ClientShared& client = graph.client();
-  const bool has_tape = (a.requires_grad() || b.requires_grad()) && thread_state.grad_enabled && op.gradient;
+  const bool has_tape = (a.requires_grad() || b.requires_grad()) && state.grad_enabled && op.gradient;
   if (client.explain.load(std::memory_order_relaxed) || client.check_replicas.load(std::memory_order_relaxed))
       [[unlikely]]
     return finish_two(op, attributes, a, b, *inference, std::move(value), where);

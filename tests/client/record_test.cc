@@ -133,6 +133,37 @@ TEST_F(RecordTest, StaysRightWhenTheCacheGrows) {
   EXPECT_EQ(cache().num_entries(), 1200u);
 }
 
+TEST_F(RecordTest, ACacheThatIsFullInfersAnewAndKnowsItsSpecs) {
+  constexpr size_t kMost = 16;
+  InferenceCache full(8, kMost);
+  std::vector<const TensorMeta*> metas;
+  for (int64_t n = 1; n <= 40; ++n) metas.push_back(intern_meta({n}, kFloat32, Layout::replicated(mesh_)));
+  const CallAttributes attributes(NumberAttrs{0});
+  const auto infer = [&](const TensorMeta* const& input) -> const Inference& {
+    return full.get({&relu_op, attributes.bytes(), {&input, 1}, {}, ConversionPolicy::kLocal}, {});
+  };
+  std::vector<const OperatorSpec*> specs;
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < metas.size(); ++i) {
+      const Inference& inference = infer(metas[i]);
+      ASSERT_EQ(inference.spec->outputs.at(0), metas[i]);
+      if (round == 0) specs.push_back(inference.spec);
+      EXPECT_EQ(inference.spec, specs[i]) << "nodes know it by another number";
+      EXPECT_LE(full.num_entries(), kMost);
+    }
+  }
+  EXPECT_EQ(full.num_specs(), metas.size());
+  EXPECT_EQ(full.hits(), 0u);
+
+  UsualKey key;
+  key.set_input(0, metas[0]);
+  key.set_call(relu_op, attributes.bytes(), ConversionPolicy::kLocal);
+  full.remember(key, infer(metas[0]));
+  EXPECT_NE(full.find(key), nullptr);
+  for (size_t i = 1; i <= kMost; ++i) infer(metas[i]);
+  EXPECT_EQ(full.find(key), nullptr) << "it was forgotten";
+}
+
 TEST_F(RecordTest, TakesASlotAgainAfterItsReleaseIsRecorded) {
   Tensor b = make({4}, on({Replicate(), Replicate()}));
   Tensor y = make({4}, on({Replicate(), Replicate()}));
