@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <set>
+#include <tuple>
 
 #include "ops/nn/functions.h"
 #include "ops/ops.h"
@@ -30,7 +32,11 @@ Optimizer::Optimizer(std::vector<Parameter> parameters, double lr) : parameters_
 void Optimizer::run_step(const Tensor& number, Where where) {
   update(number, where);
   // The subgraph ends here, with the old values given up, and not at the step's operator: so it may write into them.
-  parameters_[0].value().value()->graph().flush();
+  std::set<GraphCore*> flushed;
+  for (const Parameter& parameter : parameters_) {
+    GraphCore& graph = parameter.value().value()->graph();
+    if (flushed.insert(&graph).second) graph.flush();
+  }
 }
 
 void Optimizer::zero_grad() {
@@ -38,11 +44,11 @@ void Optimizer::zero_grad() {
 }
 
 std::vector<Optimizer::Group> Optimizer::groups() const {
-  std::map<std::pair<const MeshData*, DType>, size_t> index;
+  std::map<std::tuple<const GraphCore*, const MeshData*, DType>, size_t> index;
   std::vector<Group> out;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& value = parameters_[i].value();
-    auto [at, is_new] = index.try_emplace({value.mesh().data(), value.dtype()}, out.size());
+    auto [at, is_new] = index.try_emplace({&value.value()->graph(), value.mesh().data(), value.dtype()}, out.size());
     if (is_new) out.emplace_back();
     out[at->second].members.push_back(i);
   }

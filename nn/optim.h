@@ -1,6 +1,6 @@
 // Optimizers, gradient clipping and learning-rate schedules.
-// One operator a step for all parameters on one mesh with one dtype; old values and state are donated, so that a step
-// allocates nothing.
+// One operator a step for all parameters of one Graph on one mesh with one dtype; old values and state are donated, so
+// that a step allocates nothing.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -41,7 +41,7 @@ class Optimizer {
   virtual void update(const Tensor& number, Where where) = 0;  // number may be undefined: steps() + 1
   void run_step(const Tensor& number, Where where);
   struct Group {
-    std::vector<size_t> members;  // indices of parameters on one mesh with one dtype
+    std::vector<size_t> members;  // indices of parameters of one Graph on one mesh with one dtype
   };
   std::vector<Group> groups() const;
   Tensor gradient_or_zero(const Parameter& parameter, Where where) const;

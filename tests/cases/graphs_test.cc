@@ -1,10 +1,12 @@
 // Several Graphs in one process, from one thread and from several; handles that are dropped, moved and read while work
 // is under way.
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <thread>
 
 #include "nn/layers.h"
+#include "nn/optim.h"
 #include "tests/cases/case_support.h"
 
 namespace dtorch::test {
@@ -154,6 +156,29 @@ TEST_F(GraphCase, GraphsTakenInTurnsByOneThread) {
   for (size_t i = 0; i < graphs.size(); ++i) {
     EXPECT_EQ(check_tensor(values[i], HostTensor::full<double>({3, 4}, 40.0 + static_cast<double>(i)), 0), "");
   }
+}
+
+// What ends there repeats itself, so that it is replayed on every Graph; else a stream of a few calls has no end here.
+TEST_F(GraphCase, AnOptimizerStepsOnSeveralGraphsAndEndsItsStepOnEach) {
+  constexpr int kTurns = 20;
+  const Graph graphs[] = {client().new_graph(), client().new_graph(), client().new_graph()};
+  std::vector<nn::Parameter> parameters;
+  for (const Graph& graph : graphs) {
+    const GraphScope scope(graph);
+    parameters.emplace_back(distribute(iota({6, 5}), cpu_mesh({2}), {S(0)}));
+  }
+  optim::SGD sgd(parameters, {.lr = 0.25});
+  client().synchronize();
+  const int64_t before = client().stats().template_operators;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (nn::Parameter& parameter : parameters) parameter.set_grad(parameter.value().detach() * 1.0);
+    sgd.step();
+  }
+  client().synchronize();
+  // A product and a step a Graph and turn, the first ones loose.
+  EXPECT_GT(client().stats().template_operators - before, 2 * 2 * kTurns) << "it ends on some Graphs only";
+  const HostTensor want = (from_host(iota({6, 5})) * std::pow(0.75, kTurns)).to_host();
+  for (const nn::Parameter& parameter : parameters) EXPECT_EQ(check_tensor(parameter.value(), want, 1e-6), "");
 }
 
 TEST_F(GraphCase, AGraphsHandleMayGoBeforeItsTensors) {
