@@ -63,6 +63,19 @@ TEST(BucketingPass, OtherTransfersEndIt) {
   EXPECT_EQ(bucketed(pieces, graph), "move(0) -> 10; move(1) -> 11; move(2) -> 12");
 }
 
+TEST(BucketingPass, WhatIsFarAwayIsNotWaitedFor) {
+  Pieces pieces;
+  LogicalGraph graph;
+  pieces.move(graph, 0, Partial(), 10, Replicate());
+  for (size_t i = 0; i + 2 < kPassReach; ++i) pieces.add(graph, "test_make", {}, {2});
+  pieces.move(graph, 0, Partial(), 11, Replicate());  // the last one within reach
+  pieces.move(graph, 0, Partial(), 12, Replicate());
+  pieces.move(graph, 0, Partial(), 13, Replicate());
+  make_bucketing_pass()->run(graph, {pieces.table});
+  for (size_t i = 0; i < graph.operators.size(); ++i)
+    EXPECT_EQ(is_sent_with_next(graph.operators[i]), i + 1 < kPassReach || i == kPassReach) << i;
+}
+
 TEST(BucketingPass, ItHasAnEnd) {
   Pieces pieces;
   LogicalGraph graph;

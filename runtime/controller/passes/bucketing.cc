@@ -28,7 +28,10 @@ class BucketingPass final : public Pass {
         continue;
       }
       const int64_t bytes = spec.inputs[0]->num_bytes();
-      if (members_ != 0 && (members_ == kMaxMembers || bytes_ + bytes > kMaxBucketBytes || !meets(spec))) close(graph);
+      if (members_ != 0 &&
+          (members_ == kMaxMembers || bytes_ + bytes > kMaxBucketBytes || !meets(spec) || i - first_ >= kPassReach)) {
+        close(graph);
+      }
       if (members_++ == 0) {
         first_ = i;
         bytes_ = 0;

@@ -16,22 +16,23 @@ class DeadOperatorsPass final : public Pass {
     // end.
     released_.clear();
     record_.clear();
+    const bool is_near_enough = context.lookahead == PassContext::kAnyDistance;  // wherever it is released
     bool dropped = false;
     for (size_t i = graph.operators.size(); i-- > 0;) {
       Operator& op = graph.operators[i];
       if (op.spec == kReleaseSpec) {
         for (uint32_t k = 0; k < op.num_inputs; ++k) {
           released_.set(graph.operands[op.first_operand + k], op.first_operand + k);
-          record_.set(graph.operands[op.first_operand + k], record_of(op));
+          if (!is_near_enough) record_.set(graph.operands[op.first_operand + k], record_of(op));
         }
         continue;
       }
       const std::span<const OperandId> outputs = graph.outputs(op);
-      const bool is_dead =
-          (op.spec == kAliasSpec || context.specs.at(op.spec).droppable) && op.num_outputs > 0 &&
-          std::all_of(outputs.begin(), outputs.end(), [&](OperandId slot) {
-            return released_.get(slot) != SlotMap::kNone && record_.get(slot) - record_of(op) <= context.lookahead;
-          });
+      const bool is_dead = (op.spec == kAliasSpec || context.specs.at(op.spec).droppable) && op.num_outputs > 0 &&
+                           std::all_of(outputs.begin(), outputs.end(), [&](OperandId slot) {
+                             return released_.get(slot) != SlotMap::kNone &&
+                                    (is_near_enough || record_.get(slot) - record_of(op) <= context.lookahead);
+                           });
       for (OperandId slot : outputs) {
         if (is_dead) graph.operands[released_.get(slot)] = kDroppedOperand;
         released_.erase(slot);

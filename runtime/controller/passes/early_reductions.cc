@@ -9,9 +9,6 @@ namespace dtorch {
 
 namespace {
 
-// A call doesn't move further than this many records: until the last one that it passes has come, none of them is sent.
-constexpr size_t kReach = 4096;
-
 class EarlyReductionsPass final : public Pass {
  public:
   const char* name() const override { return "early_reductions"; }
@@ -28,7 +25,7 @@ class EarlyReductionsPass final : public Pass {
       if (is_reduction(op, context)) {
         // Behind whatever makes its input, and behind every other use of the slot that its result gets.
         uint32_t behind = std::max(last(written_, graph.inputs(op)[0]), last(touched_, graph.outputs(op)[0]));
-        behind = std::max(behind, i >= kReach ? static_cast<uint32_t>(i - kReach) : 0u);
+        behind = std::max(behind, i >= kPassReach ? static_cast<uint32_t>(i - kPassReach) : 0u);
         if (behind < i) {
           at = {behind, ++num_moved};
           any = true;

@@ -13,6 +13,7 @@ class HashIndex {
     size_t size = entries_.empty() ? 64 : entries_.size();
     while (size < 2 * max_entries) size *= 2;
     if (size != entries_.size()) entries_.assign(size, {});
+    mask_ = size - 1;
     ++stamp_;
   }
   // The position that is kept under this hash and for which is_same(position) holds; if there is none, `position` is
@@ -20,7 +21,7 @@ class HashIndex {
   template <class IsSame>
   uint32_t& find_or_insert(uint64_t hash, uint32_t position, IsSame is_same) {
     for (size_t at = hash;; ++at) {
-      Entry& entry = entries_[at & (entries_.size() - 1)];
+      Entry& entry = entries_[at & mask_];
       if (entry.stamp != stamp_) entry = {stamp_, hash, position};
       if (entry.position == position || (entry.hash == hash && is_same(entry.position))) return entry.position;
     }
@@ -33,6 +34,7 @@ class HashIndex {
     uint32_t position = 0;
   };
   std::vector<Entry> entries_;  // a power of two
+  size_t mask_ = 0;
   uint64_t stamp_ = 0;
 };
 

@@ -13,13 +13,14 @@ class LivenessPass final : public Pass {
     // For a slot: the operand (an index) that read its present value last, and in which record.
     last_reader_.clear();
     record_.clear();
+    const bool is_near_enough = context.lookahead == PassContext::kAnyDistance;  // wherever it was read
     bool dropped = false;
     for (Operator& op : graph.operators) {
       const uint32_t first = op.first_operand;
       if (op.spec != kReleaseSpec) {
         for (uint32_t k = 0; k < op.num_inputs; ++k) {
           last_reader_.set(graph.operands[first + k] & kMaxOperand, first + k);
-          record_.set(graph.operands[first + k] & kMaxOperand, record_of(op));
+          if (!is_near_enough) record_.set(graph.operands[first + k] & kMaxOperand, record_of(op));
         }
         for (OperandId slot : graph.outputs(op)) last_reader_.erase(slot);
         continue;
@@ -27,7 +28,8 @@ class LivenessPass final : public Pass {
       for (uint32_t k = 0; k < op.num_inputs; ++k) {
         OperandId& slot = graph.operands[first + k];
         const uint32_t reader = last_reader_.get(slot);
-        if (reader == SlotMap::kNone || record_of(op) - record_.get(slot) > context.lookahead) continue;
+        if (reader == SlotMap::kNone || (!is_near_enough && record_of(op) - record_.get(slot) > context.lookahead))
+          continue;
         graph.operands[reader] |= kLastUse;
         last_reader_.erase(slot);
         slot = kDroppedOperand;

@@ -36,8 +36,7 @@ void compact(LogicalGraph& graph) {
     }
     if (releases) op.num_inputs = static_cast<uint16_t>(num_operands - first_operand);
     if (releases && op.num_inputs == 0) continue;
-    std::copy_n(graph.scalars.begin() + op.first_scalar, op.num_scalars,
-                graph.scalars.begin() + static_cast<ptrdiff_t>(num_scalars));
+    for (size_t k = 0; k < op.num_scalars; ++k) graph.scalars[num_scalars + k] = graph.scalars[op.first_scalar + k];
     op.first_operand = static_cast<uint32_t>(first_operand);
     op.first_scalar = static_cast<uint32_t>(num_scalars);
     num_scalars += op.num_scalars;

@@ -16,7 +16,8 @@ namespace dtorch {
 struct PassContext {
   const SpecTable& specs;  // of the piece's Graph
   // A pass may rely on a release for what it does to a call this many records before it, and no more.
-  uint32_t lookahead = 0xFFFFFFFFu;
+  uint32_t lookahead = kAnyDistance;
+  static constexpr uint32_t kAnyDistance = 0xFFFFFFFFu;
 };
 
 // In a template (template.h) an operator's flags hold, while passes run, the number of the record that it comes from;
@@ -73,6 +74,10 @@ std::string graph_text(const LogicalGraph& graph, const SpecTable& specs, const 
 // The passes that are called `names`, in their order (kPassNames of runtime/base/options_table.h), and with several
 // compute streams a device the choice of these. A pass object belongs to one executor.
 PassList make_passes(const std::vector<std::string>& names, int32_t num_streams = 1, GraphId graph = 0);
+
+// Operators that a pass moves a call past, or that lie within what it joins, at most: none of them is sent before the
+// last one has come.
+inline constexpr size_t kPassReach = 4096;
 
 // --- for passes
 // ---------------------------------------------------------------------------------------------------------------------

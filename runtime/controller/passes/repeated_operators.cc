@@ -15,6 +15,7 @@ class RepeatedOperatorsPass final : public Pass {
   void run(LogicalGraph& graph, const PassContext& context) override {
     numbers_.clear();
     calls_.clear(graph.operators.size());
+    first_of_spec_.clear();
     number_of_operand_.resize(graph.operands.size());
     replacements_.clear();
     for (uint32_t i = 0; i < graph.operators.size(); ++i) {
@@ -35,17 +36,30 @@ class RepeatedOperatorsPass final : public Pass {
   // The call before `i` that computes the same values, while all of them are still there; else `i`.
   uint32_t first_equal(const LogicalGraph& graph, uint32_t i) {
     const Operator& op = graph.operators[i];
-    uint64_t hash = op.spec;
-    for (uint32_t number : input_numbers(op)) hash = mix_hash(hash, number);
-    for (const Scalar& scalar : graph.scalars_of(op)) hash = mix_hash(hash, scalar.bits);
-    uint32_t& kept =
-        calls_.find_or_insert(hash, i, [&](uint32_t other) { return is_equal(graph, op, graph.operators[other]); });
+    const uint32_t of_spec = first_of_spec_.get(op.spec);
+    if (of_spec == SlotMap::kNone) {
+      first_of_spec_.set(op.spec, i);
+      return i;
+    }
+    if (of_spec != kInIndex) {  // the second one
+      find_or_insert(graph, of_spec);
+      first_of_spec_.set(op.spec, kInIndex);
+    }
+    uint32_t& kept = find_or_insert(graph, i);
     const Operator& first = graph.operators[kept];
     const std::span<const OperandId> outputs = graph.outputs(first);
     for (size_t k = 0; k < outputs.size() && kept != i; ++k) {
       if (!numbers_.holds(outputs[k], number_of_operand_[first.first_operand + first.num_inputs + k])) kept = i;
     }
     return kept;
+  }
+
+  uint32_t& find_or_insert(const LogicalGraph& graph, uint32_t i) {
+    const Operator& op = graph.operators[i];
+    uint64_t hash = op.spec;
+    for (uint32_t number : input_numbers(op)) hash = mix_hash(hash, number);
+    for (const Scalar& scalar : graph.scalars_of(op)) hash = mix_hash(hash, scalar.bits);
+    return calls_.find_or_insert(hash, i, [&](uint32_t other) { return is_equal(graph, op, graph.operators[other]); });
   }
 
   void define_outputs(const LogicalGraph& graph, uint32_t i, uint32_t first) {
@@ -74,7 +88,9 @@ class RepeatedOperatorsPass final : public Pass {
   }
 
   ValueNumbers numbers_;
-  HashIndex calls_;
+  HashIndex calls_;        // of specs that have several
+  SlotMap first_of_spec_;  // by spec: its first call, until there is another one
+  static constexpr uint32_t kInIndex = 0xFFFFFFFEu;
   std::vector<uint32_t> number_of_operand_;  // parallel to the graph's operands
   std::vector<Replacement> replacements_;
   LogicalGraph scratch_;
