@@ -184,10 +184,10 @@ void EagerGraphExecutor::draft_record(const RecordStretch::Record& record) {
                              .num_inputs = shape.num_inputs,
                              .num_outputs = shape.num_outputs,
                              .num_scalars = shape.num_scalars});
-  const auto append = [](auto& to, auto items) { to.insert(to.end(), items.begin(), items.end()); };
-  append(graph.operands, log_.inputs(record));
-  append(graph.operands, log_.outputs(record));
-  append(graph.scalars, log_.scalars_of(record));
+  // They are few, so that one by one is the fastest.
+  for (OperandId slot : log_.inputs(record)) graph.operands.push_back(slot);
+  for (OperandId slot : log_.outputs(record)) graph.operands.push_back(slot);
+  for (const Scalar& scalar : log_.scalars_of(record)) graph.scalars.push_back(scalar);
   graph.source_lines.push_back({shape.file, shape.line});
   const SpecInfo& info = stream_.specs.at(shape.spec->id);
   if (info.is_read) return;
@@ -237,14 +237,14 @@ void EagerGraphExecutor::finish_draft() {
   draft_.new_specs = new_specs_of(draft_.graph);
 }
 
-std::vector<OperatorSpec> EagerGraphExecutor::new_specs_of(const LogicalGraph& graph) {
-  std::vector<OperatorSpec> new_specs;
+std::vector<const OperatorSpec*> EagerGraphExecutor::new_specs_of(const LogicalGraph& graph) {
+  std::vector<const OperatorSpec*> new_specs;
   for (const Operator& op : graph.operators) {
     if (!op.is_call()) continue;
     SpecInfo& info = stream_.specs.at(op.spec);
     if (info.defined_on_nodes) continue;
     info.defined_on_nodes = true;
-    new_specs.push_back(*info.spec);
+    new_specs.push_back(info.spec);
   }
   return new_specs;
 }

@@ -78,7 +78,7 @@ class EagerGraphExecutor {
   void end_loop(size_t stretch);
   TemplatePtr subgraph_as_template();
   TemplatePtr keep(NamedStretch stretch);
-  std::vector<OperatorSpec> new_specs_of(const LogicalGraph& graph);
+  std::vector<const OperatorSpec*> new_specs_of(const LogicalGraph& graph);
   void follow(const TemplatePtr& subgraph);
 
   GraphStream stream_;

@@ -34,8 +34,9 @@ uint64_t RecordShape::hash() const { return mix(mix(mix(word_of(spec), word_of(f
 void RecordStretch::append(const RecordShape& shape, std::span<const uint32_t> record_operands,
                            std::span<const Scalar> record_scalars) {
   records.push_back({shape, static_cast<uint32_t>(operands.size()), static_cast<uint32_t>(scalars.size())});
-  operands.insert(operands.end(), record_operands.begin(), record_operands.end());
-  scalars.insert(scalars.end(), record_scalars.begin(), record_scalars.end());
+  // They are few, so that one by one is the fastest.
+  for (uint32_t operand : record_operands) operands.push_back(operand);
+  for (const Scalar& scalar : record_scalars) scalars.push_back(scalar);
 }
 
 void RecordStretch::clear() {
@@ -71,25 +72,32 @@ NamedStretch RecordNamer::name(const RecordStretch& slots, size_t first) {
   uint64_t hash = 0;
   result.named.records.reserve(slots.size() - first);
   result.prefix_hashes.reserve(slots.size() - first + 1);
-  std::vector<uint32_t> operands;
+  RecordStretch& named = result.named;
+  if (first < slots.size()) {
+    named.operands.resize(slots.operands.size() - slots.records[first].first_operand);
+    named.scalars.assign(slots.scalars.begin() + slots.records[first].first_scalar, slots.scalars.end());
+  }
+  uint32_t* next = named.operands.data();
+  uint32_t next_scalar = 0;
   for (size_t i = first; i < slots.size(); ++i) {
     const RecordStretch::Record& record = slots.records[i];
     const std::span<const OperandId> releases = slots.releases(record);
-    operands.assign(record.shape.num_operands(), 0);
-    size_t at = size_t{record.shape.num_inputs} + record.shape.num_outputs;
-    for (OperandId slot : releases) operands[at++] = name_of(slot);
+    uint32_t* const operands = next;
+    next = operands + record.shape.num_inputs + record.shape.num_outputs;  // releases come last, and are named first
+    for (OperandId slot : releases) *next++ = name_of(slot);
     for (OperandId slot : releases) names_.erase(slot);
-    at = 0;
-    for (OperandId slot : slots.inputs(record)) operands[at++] = name_of(slot);
+    uint32_t* at = operands;
+    for (OperandId slot : slots.inputs(record)) *at++ = name_of(slot);
     for (OperandId slot : slots.outputs(record)) {
       const uint32_t name = born_name(result.num_born++);
       names_.set(slot, name);
-      operands[at++] = name;
+      *at++ = name;
     }
-    result.named.append(record.shape, operands, slots.scalars_of(record));
+    named.records.push_back({record.shape, static_cast<uint32_t>(operands - named.operands.data()), next_scalar});
+    next_scalar += record.shape.num_scalars;
     result.prefix_hashes.push_back(hash);
     hash = mix(hash, record.shape.hash());
-    for (uint32_t name : operands) hash = mix(hash, name);
+    for (const uint32_t* name = operands; name != next; ++name) hash = mix(hash, *name);
   }
   result.prefix_hashes.push_back(hash);
   return result;

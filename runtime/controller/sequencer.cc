@@ -14,6 +14,14 @@ void own_feeds(std::vector<PieceFeed>& feeds) {
   }
 }
 
+// A client's specs live no longer than its Graph.
+std::vector<OperatorSpec> copies_of(std::span<const OperatorSpec* const> specs) {
+  std::vector<OperatorSpec> copies;
+  copies.reserve(specs.size());
+  for (const OperatorSpec* spec : specs) copies.push_back(*spec);
+  return copies;
+}
+
 }  // namespace
 
 bool Sequencer::submit(GraphStream& stream, PieceDraft draft) {
@@ -36,7 +44,7 @@ bool Sequencer::submit(GraphStream& stream, PieceDraft draft) {
             .num_operators = draft.num_operators,
             .num_bytes = draft.num_bytes};
     item.feeds = std::move(draft.feeds);
-    item.new_specs = draft.new_specs;
+    item.new_specs = copies_of(draft.new_specs);
     item.closes_graph = draft.closes_graph;
     if (draft.replay) {
       item.template_id = draft.replay->id;
@@ -66,9 +74,8 @@ Message Sequencer::encode_piece(const GraphStream& stream, PieceDraft& draft, Le
   piece.wants_ack_now = draft.wants_ack_now;
   piece.closes_graph = draft.closes_graph;
   piece.wants_statistics = !entry.barriers.empty();
-  piece.new_specs = std::move(draft.new_specs);
   piece.graph_part = std::move(draft.graph);
-  const Message message = encoder_.encode(piece);
+  Message message = encoder_.encode(piece, draft.new_specs);
   entry.graph = std::move(piece.graph_part);
   return message;
 }
@@ -93,18 +100,17 @@ Message Sequencer::encode_replay(const GraphStream& stream, PieceDraft& draft, L
   return encode(replay);
 }
 
-void Sequencer::define(GraphStream& stream, const Template& added, std::vector<OperatorSpec> new_specs) {
+void Sequencer::define(GraphStream& stream, const Template& added, std::span<const OperatorSpec* const> new_specs) {
   std::lock_guard lock(mutex_);
   ReplayLog::Item item;
   if (log_ != nullptr) {
     log_->note_template(stream.link->id, added, stream.specs);
-    item = {.graph = stream.link->id, .new_specs = new_specs, .template_id = added.id, .body = added.body};
+    item = {.graph = stream.link->id, .new_specs = copies_of(new_specs), .template_id = added.id, .body = added.body};
   }
-  Message message = encoder_.encode(TemplateDefinition{.epoch = route_.epoch,
-                                                       .graph = stream.link->id,
-                                                       .id = added.id,
-                                                       .new_specs = std::move(new_specs),
-                                                       .body = added.body});
+  Message message = encoder_.encode(
+      TemplateDefinition{
+          .epoch = route_.epoch, .graph = stream.link->id, .id = added.id, .new_specs = {}, .body = added.body},
+      new_specs);
   if (log_ != nullptr) {
     item.message = message;
     log_->add(std::move(item));

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "runtime/comm/endpoint.h"
@@ -22,7 +23,7 @@ class Sequencer {
   // failed; the draft's reads have then failed too.
   bool submit(GraphStream& stream, PieceDraft draft);
   // Makes a template known to the nodes. new_specs: that it is the first to use.
-  void define(GraphStream& stream, const Template& added, std::vector<OperatorSpec> new_specs);
+  void define(GraphStream& stream, const Template& added, std::span<const OperatorSpec* const> new_specs);
   // To all nodes, between two pieces. Blocks as submit().
   void send_to_all(Message message);
 

@@ -18,9 +18,9 @@ struct PieceFeed {
 // One piece of a Graph, after the passes.
 struct PieceDraft {
   LogicalGraph graph;
-  std::unique_ptr<ReplayDraft> replay;  // instead of `graph` and `new_specs`
-  std::vector<OperatorSpec> new_specs;
-  uint32_t num_transfers = 0;  // operators of the piece that move data between devices
+  std::unique_ptr<ReplayDraft> replay;         // instead of `graph` and `new_specs`
+  std::vector<const OperatorSpec*> new_specs;  // the client's
+  uint32_t num_transfers = 0;                  // operators of the piece that move data between devices
   std::vector<PieceFeed> feeds;
   std::vector<LedgerRead> reads;
   std::vector<IntrusivePtr<ReadState>> barriers;

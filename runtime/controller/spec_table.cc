@@ -52,7 +52,8 @@ std::string SpecTable::describe_output(uint32_t id, size_t output) const {
 }
 
 SpecInfo& SpecTable::add(const OperatorSpec& spec, bool has_feed) {
-  const OperatorDef& def = OperatorRegistry::global().at(spec.op);
+  const OperatorRegistry& registry = OperatorRegistry::global();
+  const OperatorDef& def = registry.at(spec.op);
   SpecInfo info;
   info.spec = &spec;
   info.op_name = def.called();
@@ -60,13 +61,14 @@ SpecInfo& SpecTable::add(const OperatorSpec& spec, bool has_feed) {
   info.is_read = def.lowering == Lowering::kRead;
   info.is_step = def.is_step;
   info.redistributes = def.lowering == Lowering::kTransfer;
-  info.moves_data = moves_data(spec, OperatorRegistry::global());
+  info.moves_data = moves_data(spec, registry);
   info.has_effect = def.klass == OperatorClass::kEffect;
   info.has_feed = has_feed;
   info.droppable = def.klass == OperatorClass::kPure && !has_feed;
   info.fusable = fusable_output(spec, def);
   std::lock_guard lock(mutex_);
-  if (spec.id >= infos_.size()) infos_.resize(size_t{spec.id} + 1);
+  if (spec.id == infos_.size()) return infos_.emplace_back(info);  // nearly always
+  if (spec.id > infos_.size()) infos_.resize(size_t{spec.id} + 1);
   DTORCH_CHECK(infos_[spec.id].spec == nullptr, "two specs have the number " + std::to_string(spec.id));
   return infos_[spec.id] = info;
 }

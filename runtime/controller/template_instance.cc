@@ -34,11 +34,12 @@ void TemplateInstance::begin(TemplatePtr of) {
   template_ = std::move(of);
   matched_ = sent_ = sendable_ = noted_ = 0;
   next_live_in_ = live_in_name(0);
-  // (All bits of kNoSlot are set, and a fill of words is slower.)
-  if (!slots_.empty()) std::memset(slots_.data(), 0xFF, slots_.size() * sizeof(OperandId));
   scalars_.clear();
   names_.clear();
   make_room();
+  // What is born gets its slot before anybody asks.
+  for (size_t name = next_live_in_; name < live_in_name(template_->records.num_live_ins); name += 2)
+    slots_[name] = kNoSlot;
 }
 
 void TemplateInstance::make_room() {
@@ -172,7 +173,7 @@ ReplayDraft TemplateInstance::draft(uint32_t end) const {
   const uint32_t first_scalar = body.scalars_before(sent_);
   const uint32_t end_scalar = body.scalars_before(end);
   for (uint32_t k = first_scalar; k < end_scalar; ++k) result.all_scalars.push_back(scalars_[t.record_scalars[k]]);
-  // What no record so far has used has no slot yet; no call before `end` has it.
+  // What no record so far has used has no slot yet, or one of an instance before; no call before `end` has it.
   result.slots.resize(body.num_names());
   for (OperandId name = 0; name < body.num_names(); ++name) result.slots[name] = slot_of_body(name);
   return result;
