@@ -135,7 +135,7 @@ class KernelStream {
   struct OnMemory;
   bool run_on_memory(const Call& call);
   void run_on_new_memory(const Call& call, const OnMemory& inputs, Blob& result);
-  bool run_kernel_on(const Call& call, std::byte* output, const OnMemory& inputs);
+  bool run_kernel_on(const Call& call, ElementwisePrepared& kernel, std::byte* output, const OnMemory& inputs);
   void drop_dying(const OnMemory& inputs, const Blob* kept);
   [[gnu::cold]] void fail_prepared(const Call& call, const std::exception_ptr& error);
   // Of a value that is there: sets `data`. False when it isn't contiguous.

@@ -117,22 +117,22 @@ bool KernelStream::run_on_memory(const Call& call) {
   Blob* const blobs = call.list.blobs;
   const size_t num_inputs = call.op->num_inputs;
   OnMemory inputs;
-  uint32_t bit = 1;
+  uint32_t bit = 1, dying = 0;  // not in `inputs`, which lie in memory
   for (size_t i = 0; i < num_inputs; ++i, ++id, bit <<= 1) {
     Blob& blob = blobs[*id & kMaxOperand];
     if (!blob.data && !find_data(blob)) return false;
     inputs.blobs[i] = &blob;
     inputs.data[i] = blob.data;
-    if ((*id & kLastUse) != 0) inputs.dying |= bit;
+    if ((*id & kLastUse) != 0) dying |= bit;
   }
   if (aborting() || check_prepared()) return false;
   ElementwisePrepared& kernel = *call.spec->on_memory;
-  for (uint32_t may = kernel.may_overwrite() & inputs.dying; may != 0; may &= may - 1) {
+  for (uint32_t may = kernel.may_overwrite() & dying; may != 0; may &= may - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(may));
     Blob& source = *inputs.blobs[i];
     if (!source.is_reusable()) continue;
-    if (!run_kernel_on(call, inputs.data[i], inputs)) return true;
-    inputs.dying &= ~(may & -may);
+    if (!run_kernel_on(call, kernel, inputs.data[i], inputs)) return true;
+    inputs.dying = dying & ~(may & -may);
     if (inputs.dying != 0) drop_dying(inputs, &source);
     Blob& result = blobs[*id];
     if (!result.is_empty()) drop(result);
@@ -143,6 +143,7 @@ bool KernelStream::run_on_memory(const Call& call) {
     source.data = nullptr;
     return true;
   }
+  inputs.dying = dying;
   run_on_new_memory(call, inputs, blobs[*id]);
   return true;
 }
@@ -156,7 +157,7 @@ bool KernelStream::run_on_memory(const Call& call) {
     return fail_prepared(call, std::current_exception());
   }
   std::byte* const data = output.data();
-  if (!run_kernel_on(call, data, inputs)) return;
+  if (!run_kernel_on(call, *call.spec->on_memory, data, inputs)) return;
   drop_dying(inputs, nullptr);
   if (!result.is_empty()) drop(result);
   result.value = std::move(output);
@@ -165,10 +166,9 @@ bool KernelStream::run_on_memory(const Call& call) {
 }
 
 // False: it has failed, which was seen to.
-[[gnu::always_inline]] inline bool KernelStream::run_kernel_on(const Call& call, std::byte* output,
-                                                               const OnMemory& inputs) {
+[[gnu::always_inline]] inline bool KernelStream::run_kernel_on(const Call& call, ElementwisePrepared& kernel,
+                                                               std::byte* output, const OnMemory& inputs) {
   try {
-    ElementwisePrepared& kernel = *call.spec->on_memory;
     if (call.op->num_scalars != 0) kernel.set_scalars(call.scalars());
     kernel.run_on(output, {inputs.data.data(), call.op->num_inputs});
   } catch (...) {
