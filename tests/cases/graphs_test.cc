@@ -160,14 +160,14 @@ TEST_F(GraphCase, GraphsTakenInTurnsByOneThread) {
 
 // What ends there repeats itself, so that it is replayed on every Graph; else a stream of a few calls has no end here.
 TEST_F(GraphCase, AnOptimizerStepsOnSeveralGraphsAndEndsItsStepOnEach) {
-  constexpr int kTurns = 10;
+  constexpr int kTurns = 20;
   const Graph graphs[] = {client().new_graph(), client().new_graph(), client().new_graph()};
   std::vector<nn::Parameter> parameters;
   for (const Graph& graph : graphs) {
     const GraphScope scope(graph);
     parameters.emplace_back(distribute(iota({6, 5}), cpu_mesh({2}), {S(0)}));
   }
-  optim::SGD sgd(parameters, {.lr = 0.5});
+  optim::SGD sgd(parameters, {.lr = 0.25});
   client().synchronize();
   const int64_t before = client().stats().template_operators;
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -177,7 +177,7 @@ TEST_F(GraphCase, AnOptimizerStepsOnSeveralGraphsAndEndsItsStepOnEach) {
   client().synchronize();
   // A product and a step a Graph and turn, the first ones loose.
   EXPECT_GT(client().stats().template_operators - before, 2 * 2 * kTurns) << "it ends on some Graphs only";
-  const HostTensor want = (from_host(iota({6, 5})) * std::pow(0.5, kTurns)).to_host();
+  const HostTensor want = (from_host(iota({6, 5})) * std::pow(0.75, kTurns)).to_host();
   for (const nn::Parameter& parameter : parameters) EXPECT_EQ(check_tensor(parameter.value(), want, 1e-6), "");
 }
 

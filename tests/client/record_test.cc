@@ -138,10 +138,14 @@ TEST_F(RecordTest, ACacheThatIsFullInfersAnewAndKnowsItsSpecs) {
   InferenceCache full(8, kMost);
   std::vector<const TensorMeta*> metas;
   for (int64_t n = 1; n <= 40; ++n) metas.push_back(intern_meta({n}, kFloat32, Layout::replicated(mesh_)));
+  const CallAttributes attributes(NumberAttrs{0});
+  const auto infer = [&](const TensorMeta* const& input) -> const Inference& {
+    return full.get({&relu_op, attributes.bytes(), {&input, 1}, {}, ConversionPolicy::kLocal}, {});
+  };
   std::vector<const OperatorSpec*> specs;
   for (int round = 0; round < 3; ++round) {
     for (size_t i = 0; i < metas.size(); ++i) {
-      const Inference& inference = full.get({&relu_op, {}, {&metas[i], 1}, {}, ConversionPolicy::kLocal}, {});
+      const Inference& inference = infer(metas[i]);
       ASSERT_EQ(inference.spec->outputs.at(0), metas[i]);
       if (round == 0) specs.push_back(inference.spec);
       EXPECT_EQ(inference.spec, specs[i]) << "nodes know it by another number";
@@ -153,10 +157,10 @@ TEST_F(RecordTest, ACacheThatIsFullInfersAnewAndKnowsItsSpecs) {
 
   UsualKey key;
   key.set_input(0, metas[0]);
-  key.set_call(relu_op, {}, ConversionPolicy::kLocal);
-  full.remember(key, full.get({&relu_op, {}, {&metas[0], 1}, {}, ConversionPolicy::kLocal}, {}));
+  key.set_call(relu_op, attributes.bytes(), ConversionPolicy::kLocal);
+  full.remember(key, infer(metas[0]));
   EXPECT_NE(full.find(key), nullptr);
-  for (size_t i = 1; i <= kMost; ++i) full.get({&relu_op, {}, {&metas[i], 1}, {}, ConversionPolicy::kLocal}, {});
+  for (size_t i = 1; i <= kMost; ++i) infer(metas[i]);
   EXPECT_EQ(full.find(key), nullptr) << "it was forgotten";
 }
 
