@@ -56,6 +56,16 @@ struct KernelLaunch {
   MemoryCounter* memory = nullptr;  // what the outputs are charged to, where the library counts by value
 };
 
+// What a stream was given between begin_capture() and end_capture(): the same kernels on the same memory, as one piece
+// of the stream's work, as often as it is launched. May be destroyed on any thread; what was launched still runs.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Enqueues it on its stream, by the stream's thread. What fails in it is told as of any work; it belongs to the
+  // operator that is marked, or, where the backend knows it, to the captured one as far behind that as at the capture.
+  virtual void launch() = 0;
+};
+
 // Work in order. What several streams do is ordered by events alone.
 class DeviceStream {
  public:
@@ -101,6 +111,19 @@ class DeviceStream {
   // A run of elementwise operators as one kernel of this stream; null when they have to be run one by one.
   // FusedKernel::run enqueues; scalars of set_scalars are its own then.
   virtual std::unique_ptr<FusedKernel> fuse(const FusedProgram& program) = 0;
+
+  // --- capture
+  // Until end_capture() what the calling thread gives this stream is written down, not run. Allowed are mark, allocate,
+  // set_zero, fold, copies within the accelerator, launch, what fuse() made, and that tensors die; all else (events,
+  // errands, keep, share, host memory, kernels that wait, another capture) throws RuntimeFault, as may what a kernel
+  // does that the device can't capture. Memory allocated meanwhile, kernels' temporaries too, is no other's as long as
+  // the graph lives, but may be that of other graphs of the stream: contents count within a launch, and until the work
+  // behind it that was enqueued before the next one. Other memory has to be there whenever it is launched.
+  virtual void begin_capture() = 0;
+  // Always called after begin_capture(), by its thread. Throws RuntimeFault where something couldn't be captured.
+  virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
+  // A tensor of the same memory and layout that owns nothing: valid while `value` or a copy of it lives.
+  virtual NativeTensor unowned(const NativeTensor& value) = 0;
 
   // --- sight
   // What is enqueued from now on belongs to this operator.

@@ -64,6 +64,8 @@ constexpr OptionRow kRows[] = {
      "after every operator compare what replicas hold (slow)"},
     {"templates", "DTORCH_TEMPLATES", "on|off", "on", "", "on or off",
      "replay what a program repeats instead of sending it anew"},
+    {"device-graphs", "DTORCH_DEVICE_GRAPHS", "on|off", "on", "", "on or off",
+     "GPUs capture what templates repeat (CUDA graphs)"},
     {"fan-out", "DTORCH_FAN_OUT", "N", "8", "nodes", "an integer from 1 to 1024",
      "nodes that a node passes a message to"},
     {"recover", "DTORCH_RECOVER", "on|off", "off", "", "on or off", "go on without a lost node, from a snapshot"},
@@ -200,6 +202,8 @@ void store(const Given& given, RuntimeOptions& options) {
     options.threads_per_device = static_cast<int32_t>(given.integer(1, 4096));
   } else if (name == "compute-streams") {
     options.compute_streams = static_cast<int32_t>(given.integer(1, 16));
+  } else if (name == "device-graphs") {
+    options.device_graphs = given.on();
   } else if (name == "trace") {
     options.trace = given.word();
   } else if (name == "metrics-port") {

@@ -39,6 +39,7 @@ struct RuntimeOptions {
   bool check_metadata = true;
   bool check_replicas = false;
   bool templates = true;
+  bool device_graphs = true;  // on devices that run behind the host
   int32_t fan_out = 8;
   bool recover = false;         // go on without a node that is lost
   int32_t spares = 0;           // the last nodes, which hold no devices until then

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "runtime/graph/device_graph_stats.h"
+
 namespace dtorch {
 
 struct TemplateStats {
@@ -9,6 +11,7 @@ struct TemplateStats {
   int64_t template_replays = 0;    // messages that replayed some
   int64_t templates_defined = 0;
   int64_t template_breaks = 0;  // instances that didn't go on as their template
+  DeviceGraphStats device_graphs;
 };
 
 // A Runtime that replays templates is one of these too. Thread-safe.

@@ -93,6 +93,7 @@ Config make_config(const Route& route, const RuntimeOptions& options) {
   config.deadline_s = options.deadline_s;
   config.fan_out = options.fan_out;
   config.compute_streams = options.compute_streams;
+  config.device_graphs = options.device_graphs;
   return config;
 }
 

@@ -356,7 +356,15 @@ RuntimeStats Ledger::stats() const {
 
 TemplateStats Ledger::template_stats() const {
   std::lock_guard lock(mutex_);
-  return templates_;
+  TemplateStats stats = templates_;
+  DeviceGraphStats& graphs = stats.device_graphs;
+  for (const Ack& ack : latest_) {
+    graphs.captured += ack.device_graphs.captured;
+    graphs.launched += ack.device_graphs.launched;
+    graphs.kernels += ack.device_graphs.kernels;
+    for (size_t i = 0; i < kNumGraphFallbacks; ++i) graphs.fallbacks[i] += ack.device_graphs.fallbacks[i];
+  }
+  return stats;
 }
 
 void Ledger::add_device_memory(ClientStats& stats) const {

@@ -114,6 +114,7 @@ const KernelLaunch& CudaStream::current_call() {
 }
 
 DeviceEventPtr CudaStream::record() {
+  require_no_capture("an event");
   use();
   return std::make_shared<const Event>(accelerator_.events(), get());
 }
@@ -122,11 +123,13 @@ void CudaStream::wait(const DeviceEventPtr& event) {
   const auto* cuda_event = dynamic_cast<const Event*>(event.get());
   DTORCH_CHECK(cuda_event != nullptr, "an event of another kind of device");
   if (cuda_event->stream() == get()) return;
+  require_no_capture("a wait for another stream");
   use();
   DTORCH_CUDA(cudaStreamWaitEvent(get(), cuda_event->get(), 0));
 }
 
 void CudaStream::call_on_host(std::function<void()> errand) {
+  require_no_capture("a call on the host");
   use();
   auto event = std::make_shared<const Event>(accelerator_.events(), get());
   if (kept_.empty()) {
@@ -152,11 +155,13 @@ NativeTensor CudaStream::allocate(const Shape& local_shape, DType dtype, MemoryC
 }
 
 void CudaStream::share(const NativeTensor& value) {
+  require_no_capture("a value of another stream");
   if (!is_on_host(value)) c10::cuda::CUDACachingAllocator::recordStream(allocation_of(value), stream_);
 }
 
 // Held until the next errand at least: one event serves them all.
 void CudaStream::keep(std::vector<NativeTensor> values) {
+  require_no_capture("handles");
   std::move(values.begin(), values.end(), std::back_inserter(kept_));
   if (kept_.size() >= kMaxKept) call_on_host([] {});
 }
@@ -166,6 +171,7 @@ void CudaStream::copy(const NativeTensor& from, const NativeTensor& to) {
   DTORCH_CHECK(from.dtype() == to.dtype() && from.local_shape() == to.local_shape(), from.str() + " onto " + to.str());
   const auto bytes = static_cast<size_t>(from.num_bytes());
   if (bytes == 0) return;
+  if (is_on_host(from) || is_on_host(to)) require_no_capture("a copy of host memory");
   for (const NativeTensor* side : {&from, &to}) {
     if (!is_on_host(*side)) accelerator_.reach(device_of(*side));
   }
@@ -268,6 +274,7 @@ FusedKernel* CudaStream::kernel_of_call(const LocalOperator& local, const Operat
 
 void CudaStream::mark(const StreamMark& mark) {
   marking_ = mark;
+  if (capture_ != nullptr) return;  // the same word every time would be wrong
   const bool is_new = mark.sequence != sequence_marked_;
   if (!is_new && ++marks_since_ < kMarkEvery) return;
   sequence_marked_ = mark.sequence;

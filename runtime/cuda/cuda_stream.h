@@ -8,6 +8,7 @@
 
 #include "runtime/cuda/check.h"
 #include "runtime/cuda/cuda_accelerator.h"
+#include "runtime/cuda/cuda_graph.h"
 #include "runtime/cuda/errands.h"
 
 namespace dtorch::cuda {
@@ -29,6 +30,10 @@ class CudaStream final : public DeviceStream {
   void fold(std::span<const NativeTensor> parts, ReduceOp reduce, int64_t divisor, const NativeTensor& result) override;
   void launch(const KernelLaunch& call) override;
   std::unique_ptr<FusedKernel> fuse(const FusedProgram& program) override;
+  // cuda_graph.cc
+  void begin_capture() override;
+  std::unique_ptr<DeviceGraph> end_capture() override;
+  NativeTensor unowned(const NativeTensor& value) override;
   void mark(const StreamMark& mark) override;
   StreamMark marked() const override;
   void set_failure_handler(FailureHandler handler) override;
@@ -56,6 +61,8 @@ class CudaStream final : public DeviceStream {
  private:
   void fold_some(std::span<const std::byte* const> parts, DType dtype, ReduceOp reduce, bool is_first, bool is_last,
                  int64_t divisor, const NativeTensor& result);
+  // Throws RuntimeFault during a capture, and makes it void.
+  void require_no_capture(const char* what) const;
   void tell_failure(cudaError_t code) { tell_failure(marked(), text_of(code)); }
 
   CudaAccelerator& accelerator_;
@@ -72,6 +79,8 @@ class CudaStream final : public DeviceStream {
   bool has_failed_ = false;                                                     // under failure_mutex_
   std::vector<NativeTensor> kept_;                                              // until the next errand
   std::unordered_map<std::string, std::unique_ptr<FusedKernel>> call_kernels_;  // by what decides the code
+  std::unique_ptr<GraphPool> graph_pool_;                                       // of what is captured
+  std::unique_ptr<CudaCapture> capture_;                                        // under way
   Errands errands_;
 };
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/graph/device_graph_stats.h"
 #include "runtime/graph/logical_graph.h"
 
 namespace dtorch {
@@ -72,6 +73,7 @@ struct Config {
   int32_t fan_out = 8;  // width of the tree in which messages to all nodes travel (runtime/comm/fan_out.h)
   std::vector<int32_t> live_nodes = {};  // ascending; none: all
   int32_t compute_streams = 1;           // a device
+  bool device_graphs = false;            // what repeats on a device that runs behind the host is captured
 };
 
 // A contiguous part of a Graph's stream. A subgraph is one or more pieces; its boundaries depend on the stream only,
@@ -105,6 +107,7 @@ struct Ack {
   int64_t data_bytes_sent = 0;  // data plane, to other nodes
   int64_t data_messages_sent = 0;
   std::vector<int64_t> device_bytes_in_use, device_peak_bytes;  // by local index; both of one length
+  DeviceGraphStats device_graphs = {};                          // of this node's devices
 };
 
 // Set in LiveTensor::slot: the rest is the value's name in the instance of a template that is under way (templates.h).

@@ -17,6 +17,7 @@
 //
 // A reader trusts nothing. FlatBuffers' verifier checks offsets and sizes; decode_* check what the numbers mean and
 // throw DecodeError. Work and memory of a decode are proportional to the message's length.
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/graph/compute_streams.h"
@@ -187,9 +188,9 @@ Message encode(const Config& fields) {
   auto nodes = wire::put(builder, fields.node_of_device);
   auto slots = wire::put(builder, fields.slot_of_device);
   auto live = wire::put(builder, fields.live_nodes);
-  auto root =
-      wire::CreateConfig(builder, nodes, slots, fields.num_nodes, fields.check_metadata, fields.ordered_reductions,
-                         fields.threads_per_device, fields.deadline_s, fields.fan_out, live, fields.compute_streams);
+  auto root = wire::CreateConfig(builder, nodes, slots, fields.num_nodes, fields.check_metadata,
+                                 fields.ordered_reductions, fields.threads_per_device, fields.deadline_s,
+                                 fields.fan_out, live, fields.compute_streams, fields.device_graphs);
   return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kConfig));
 }
 
@@ -208,6 +209,7 @@ Config decode_config(const Message& message) {
   fields.fan_out = head.fan_out();
   fields.live_nodes = reader.items<int32_t>(head.live_nodes());
   fields.compute_streams = head.compute_streams();
+  fields.device_graphs = head.device_graphs();
   reader.require(fields.num_nodes >= 1, "it has no node");
   for (size_t i = 0; i < fields.live_nodes.size(); ++i) {
     const int32_t node = fields.live_nodes[i];
@@ -255,8 +257,16 @@ Message encode(const Ack& fields) {
   auto sequences = wire::put(builder, fields.sequences);
   auto in_use = wire::put(builder, fields.device_bytes_in_use);
   auto peaks = wire::put(builder, fields.device_peak_bytes);
-  auto root = wire::CreateAck(builder, fields.node, sequences, fields.bytes_in_use, fields.peak_bytes,
-                              fields.kernels_run, fields.data_bytes_sent, fields.data_messages_sent, in_use, peaks);
+  const DeviceGraphStats& graphs = fields.device_graphs;
+  std::vector<int64_t> counts;
+  if (graphs != DeviceGraphStats{}) {
+    counts = {graphs.captured, graphs.launched, graphs.kernels};
+    counts.insert(counts.end(), graphs.fallbacks.begin(), graphs.fallbacks.end());
+  }
+  auto graph_counts = wire::put(builder, counts);
+  auto root =
+      wire::CreateAck(builder, fields.node, sequences, fields.bytes_in_use, fields.peak_bytes, fields.kernels_run,
+                      fields.data_bytes_sent, fields.data_messages_sent, in_use, peaks, graph_counts);
   return in_epoch(fields.epoch, wire::seal(builder, root, MessageKind::kAck));
 }
 
@@ -283,6 +293,14 @@ Ack decode_ack(const Message& message) {
   for (const auto* figures : {&fields.device_bytes_in_use, &fields.device_peak_bytes}) {
     for (int64_t figure : *figures) reader.require(figure >= 0, "a device's memory is negative");
   }
+  const auto counts = reader.items<int64_t>(head.device_graphs());
+  if (counts.empty()) return fields;
+  reader.require(counts.size() == 3 + kNumGraphFallbacks, "its device graphs have another number of counts");
+  for (int64_t count : counts) reader.require(count >= 0, "a count of device graphs is negative");
+  fields.device_graphs.captured = counts[0];
+  fields.device_graphs.launched = counts[1];
+  fields.device_graphs.kernels = counts[2];
+  std::copy(counts.begin() + 3, counts.end(), fields.device_graphs.fallbacks.begin());
   return fields;
 }
 

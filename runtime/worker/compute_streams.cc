@@ -203,7 +203,7 @@ void KernelStream::run_task(StreamTask& task) noexcept {
       Call call{run, list};
       call.next_move = task.next_move;
       call.next_feed = task.next_feed;
-      run_calls(call);
+      run_calls(call, list.operators.size());
     }
   } catch (...) {
     broken_ = true;

@@ -157,13 +157,14 @@ void KernelStream::observe_run(const PieceRun& run) {
 void KernelStream::run_calls(PieceRun& run, const CallList& list) {
   if (!streams_.empty()) return hand_out_calls(run, list);
   Call call{run, list};
-  run_calls(call);
+  run_calls(call, list.operators.size());
 }
 
-void KernelStream::run_calls(Call& call) {
+void KernelStream::run_calls(Call& call, size_t end) {
   const CallList& list = call.list;
   const bool observed = observer_.observes();
-  while (call.op_index < list.operators.size()) {
+  while (call.op_index < end) {
+    if (list.graphs && !capture_ && run_as_graph(call)) continue;
     const Operator& op = list.operators[call.op_index];
     position_.at(call.number());
     call.op = &op;
@@ -349,6 +350,7 @@ void KernelStream::run_read(Call& call) {
 
 PoisonPtr KernelStream::fail(const Call& call, const std::exception_ptr& error) {
   std::string text = backend_.error_text(error);
+  if (capture_) return refuse_capture(call, text);
   std::optional<DeviceMemory> memory;
   if (is_out_of_memory(error)) memory = memory_at(call);
   node_->report(device_, call.run.piece.sequence, call.number(), text, std::move(memory));

@@ -10,12 +10,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/graph/slot_map.h"
+#include "runtime/worker/device_graph.h"
 #include "runtime/worker/device_queue.h"
 #include "runtime/worker/fused_run.h"
 #include "runtime/worker/kept_value.h"
@@ -73,8 +75,10 @@ class KernelStream {
     bool specs_by_call;  // else by OperatorSpec::id
     const Scalar* scalars;
     FusedPlans& fused;
-    FusedPlans::PlanPtr* plans;  // of runs, by their first call; null: not kept
-    uint32_t first_number = 0;   // of the first of `operators` in its piece or replay
+    FusedPlans::PlanPtr* plans;      // of runs, by their first call; null: not kept
+    uint32_t first_number = 0;       // of the first of `operators` in its piece or replay
+    DeviceGraphs* graphs = nullptr;  // of a replay: what may run as one; null: nothing
+    uint32_t first_call = 0;         // of the replay's calls, in the template
   };
 
   void loop();
@@ -82,7 +86,22 @@ class KernelStream {
   void walk(PieceRun& run);
   void replay(PieceRun& run, Table& table);
   void run_calls(PieceRun& run, const CallList& calls);
-  void run_calls(Call& call);
+  void run_calls(Call& call, size_t end);
+  // kernel_stream_graph.cc. Stretches of a template as device graphs. False: they have to be walked.
+  DeviceGraphs* graphs_of(const TemplateBody& body, TemplatePlan::Device& device);
+  bool run_as_graph(Call& call);
+  struct Capture;
+  std::optional<GraphFallback> settle_graph_inputs(const Call& call, GraphStretch& stretch);
+  std::optional<GraphFallback> misfit(const Call& call, GraphStretch& stretch);
+  bool capture_stretch(const Call& call, GraphStretch& stretch, DeviceGraphs& graphs);
+  void record_calls(const Call& call, const GraphStretch& stretch, Capture& capture, CapturedStretch& captured);
+  CapturedStretch::Input place_of(const NativeTensor& value, const GraphStretch::Input& input);
+  void note_outputs(const Call& call, const GraphStretch& stretch, CapturedStretch& captured);
+  std::optional<GraphFallback> launch_graph(const Call& call, GraphStretch& stretch);
+  void hand_out_results(const Call& call, const GraphStretch& stretch, const std::vector<NativeTensor>& results,
+                        const PoisonPtr& poison);
+  bool walk_instead(GraphFallback reason);
+  PoisonPtr refuse_capture(const Call& call, const std::string& why);
   // compute_streams.cc. Of the walking thread of a device with several streams:
   void hand_out_calls(PieceRun& run, const CallList& calls);
   void hand_out(Call& call, size_t num_calls);
@@ -203,6 +222,7 @@ class KernelStream {
   std::vector<std::byte> scratch_;
   StreamObserver observer_;
   int64_t kernels_run_ = 0;
+  Capture* capture_ = nullptr;                                // under way
   bool broken_ = false;                                       // its table can't be kept any more; reported
   std::atomic<int64_t> tasks_left_{0};                        // of a compute stream: handed to it and not done
   const bool is_one_of_several_ = false;                      // a compute stream that another thread hands tasks to

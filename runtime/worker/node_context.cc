@@ -56,6 +56,11 @@ void NodeContext::fill(Ack& ack) const {
     ack.bytes_in_use += in_use;
     ack.peak_bytes = std::max(ack.peak_bytes, peak);
     ack.kernels_run += device.kernels_run.load(std::memory_order_relaxed);
+    ack.device_graphs.captured += device.graphs.captured.load(std::memory_order_relaxed);
+    ack.device_graphs.launched += device.graphs.launched.load(std::memory_order_relaxed);
+    ack.device_graphs.kernels += device.graphs.kernels.load(std::memory_order_relaxed);
+    for (size_t i = 0; i < kNumGraphFallbacks; ++i)
+      ack.device_graphs.fallbacks[i] += device.graphs.fallbacks[i].load(std::memory_order_relaxed);
   }
   if (const Transport* transport = comm.transport()) {
     ack.data_bytes_sent = transport->bytes_sent();

@@ -1,6 +1,7 @@
 // NodeContext: what the threads of a Sub-Controller share. Counted, because transfers that never finish (a lost peer)
 // may outlive the Sub-Controller on the comm thread.
 #pragma once
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -21,6 +22,12 @@
 
 namespace dtorch {
 
+// DeviceGraphStats of one device, as they grow.
+struct DeviceGraphCounts {
+  std::atomic<int64_t> captured{0}, launched{0}, kernels{0};
+  std::array<std::atomic<int64_t>, kNumGraphFallbacks> fallbacks = {};
+};
+
 // Of one device: written by its streams, read by any thread. A cache line of its own, since streams write all the time.
 struct alignas(64) DeviceStatistics {
   DeviceStatistics(int64_t number, MemoryCounter* counter, size_t num_streams)
@@ -32,6 +39,7 @@ struct alignas(64) DeviceStatistics {
   const int64_t device;
   MemoryCounter* const memory;
   std::atomic<int64_t> kernels_run{0};
+  DeviceGraphCounts graphs;
   std::deque<TensorPool> pools;          // by compute stream
   std::deque<StreamPosition> positions;  // by compute stream
 };

@@ -52,7 +52,9 @@ void KernelStream::replay(PieceRun& run, Table& table) {
                   .specs_by_call = true,
                   .scalars = scalars,
                   .fused = table.fused,
-                  .plans = device.plans.data() + replay.first_call});
+                  .plans = device.plans.data() + replay.first_call,
+                  .graphs = graphs_of(body, device),
+                  .first_call = replay.first_call});
   if (!replay.ends) return;
   const auto publish = [&](OperandId name, OperandId slot) { move_blob(table.names[name], table.slots[slot]); };
   for (OperandId name : body.externals(0, replay.end_call)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/graph/templates.h"
+#include "runtime/worker/device_graph.h"
 #include "runtime/worker/fused_run.h"
 #include "runtime/worker/lowered_spec.h"
 
@@ -24,6 +25,7 @@ struct TemplatePlan {
     std::vector<FusedPlans::PlanPtr> plans;  // by call: of the run that begins with it, once it has been run
     std::vector<Scalar> scalars;             // as of the last instance
     VaryingScalars varying;
+    std::unique_ptr<DeviceGraphs> graphs;  // null: none so far
   };
 
   std::shared_ptr<const TemplateBody> body;

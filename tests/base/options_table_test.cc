@@ -82,6 +82,8 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
                                         "3",
                                         "--compute-streams",
                                         "2",
+                                        "--device-graphs",
+                                        "off",
                                         "--trace",
                                         "t.json",
                                         "--metrics-port",
@@ -115,6 +117,7 @@ TEST_F(OptionsTest, UnderstandsEveryOption) {
   EXPECT_EQ(options.devices, 8);
   EXPECT_EQ(options.nodes, 4);
   EXPECT_EQ(options.device, "cuda");
+  EXPECT_FALSE(options.device_graphs);
   EXPECT_EQ(options.threads_per_device, 3);
   EXPECT_EQ(options.compute_streams, 2);
   EXPECT_EQ(options.trace, "t.json");

@@ -24,7 +24,7 @@ TEST(Wire, HelloKeepsEveryField) {
 }
 
 TEST(Wire, ConfigKeepsEveryField) {
-  const Config sent{5, {0, 1, 1}, {0, 0, 1}, 2, false, false, 6, 0.25, 8, {}, 3};
+  const Config sent{5, {0, 1, 1}, {0, 0, 1}, 2, false, false, 6, 0.25, 8, {}, 3, true};
   const Config received = decode_config(encode(sent));
   EXPECT_EQ(received.epoch, sent.epoch);
   EXPECT_EQ(received.node_of_device, sent.node_of_device);
@@ -34,6 +34,7 @@ TEST(Wire, ConfigKeepsEveryField) {
   EXPECT_EQ(received.ordered_reductions, sent.ordered_reductions);
   EXPECT_EQ(received.threads_per_device, sent.threads_per_device);
   EXPECT_EQ(received.compute_streams, sent.compute_streams);
+  EXPECT_EQ(received.device_graphs, sent.device_graphs);
   EXPECT_EQ(received.deadline_s, sent.deadline_s);
 }
 
@@ -114,7 +115,8 @@ TEST(Wire, AnswersThatCannotBeAreRefused) {
 }
 
 TEST(Wire, AcksAndErrorsKeepEveryField) {
-  const Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8, {1, 3}, {5, 4}};
+  Ack sent{1, 2, {3, uint64_t{1} << 63}, 4, 5, 6, 7, 8, {1, 3}, {5, 4}};
+  sent.device_graphs = {9, 10, 11, {1, 2, 3, 4, 5, 6, 7, 8, 9}};
   const Ack ack = decode_ack(encode(sent));
   EXPECT_EQ(ack.node, 2);
   EXPECT_EQ(ack.sequences, sent.sequences);
@@ -125,6 +127,7 @@ TEST(Wire, AcksAndErrorsKeepEveryField) {
   EXPECT_EQ(ack.data_messages_sent, 8);
   EXPECT_EQ(ack.device_bytes_in_use, sent.device_bytes_in_use);
   EXPECT_EQ(ack.device_peak_bytes, sent.device_peak_bytes);
+  EXPECT_EQ(ack.device_graphs, sent.device_graphs);
   const ErrorReport error = decode_error(encode(ErrorReport{1, 2, -1, 4, 5, "text"}));
   EXPECT_EQ(error.epoch, 1u);
   EXPECT_EQ(error.node, 2);

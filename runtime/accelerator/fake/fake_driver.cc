@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/accelerator/fake/fake_graph.h"
 #include "runtime/base/error.h"
 
 namespace dtorch::fake {
@@ -48,14 +49,22 @@ bool Driver::push(Queue& queue, std::function<void()> run, std::function<bool()>
   {
     std::lock_guard lock(mutex_);
     if (queue.is_closed) return false;
-    const auto most = static_cast<uint64_t>(setup_.most_delay.count());
-    // Mostly soon, so that a program isn't slower than it must be.
-    const uint64_t delay = most == 0 ? 0 : random_() % 4 == 0 ? random_() % most : random_() % (most / 8 + 1);
-    queue.last_due = std::max(queue.last_due, Clock::now() + std::chrono::microseconds(delay));
-    queue.items.push_back({std::move(is_ready), std::move(run), queue.mark, queue.last_due});
+    if (queue.capture && queue.capture.get() == capture_of_thread()) {
+      queue.capture->items.push_back({std::move(is_ready), std::move(run), queue.mark, {}});
+      return true;
+    }
+    queue.items.push_back({std::move(is_ready), std::move(run), queue.mark, next_due(queue)});
   }
   changed_.notify_all();
   return true;
+}
+
+Driver::Clock::time_point Driver::next_due(Queue& queue) {
+  const auto most = static_cast<uint64_t>(setup_.most_delay.count());
+  // Mostly soon, so that a program isn't slower than it must be.
+  const uint64_t delay = most == 0 ? 0 : random_() % 4 == 0 ? random_() % most : random_() % (most / 8 + 1);
+  queue.last_due = std::max(queue.last_due, Clock::now() + std::chrono::microseconds(delay));
+  return queue.last_due;
 }
 
 void Driver::set_mark(Queue& queue, const StreamMark& mark) {

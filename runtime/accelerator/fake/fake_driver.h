@@ -40,6 +40,7 @@ class Driver {
     StreamMark mark;
     Clock::time_point due;
   };
+  struct Capture;  // fake_graph.h
   // What one stream was given and hasn't run. Owned by the stream and by those who still give it something: memory that
   // dies.
   struct Queue {
@@ -53,6 +54,7 @@ class Driver {
     int64_t errands_left = 0;  // given to the host's thread
     bool is_closed = false;    // the stream is gone
     uint32_t priority = 0;
+    std::shared_ptr<Capture> capture;  // what its thread gives is written down there; null: it is run
     DeviceStream::FailureHandler on_failure;
   };
 
@@ -68,8 +70,13 @@ class Driver {
   void drain(Queue& queue);
   // Drains it; an errand that calls doesn't wait for errands.
   void close(const std::shared_ptr<Queue>& queue);
-  // False when the queue is closed: nothing happens.
+  // False when the queue is closed: nothing happens. By a thread that captures it: written down.
   bool push(Queue& queue, std::function<void()> run, std::function<bool()> is_ready = nullptr);
+  // fake_graph.cc. From now on by this thread; throws when somebody does already. The second one ends it.
+  void begin_capture(Queue& queue);
+  std::shared_ptr<Capture> end_capture(Queue& queue);
+  // All that was captured, once more.
+  void push_all(Queue& queue, const std::shared_ptr<const Capture>& capture);
   void set_mark(Queue& queue, const StreamMark& mark);
   StreamMark running(const Queue& queue) const;
   void set_failure_handler(Queue& queue, DeviceStream::FailureHandler handler);
@@ -85,6 +92,7 @@ class Driver {
   ~Driver() = default;
   void loop();
   void host_loop();
+  Clock::time_point next_due(Queue& queue);  // under mutex_
   // The queue to go on with, or none, and then until when nothing can change by itself.
   std::shared_ptr<Queue> choose(Clock::time_point now, Clock::time_point& next);
 

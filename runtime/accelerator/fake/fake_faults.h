@@ -14,6 +14,8 @@ struct Faults {
   std::optional<std::pair<StreamKind, StreamKind>> missing_wait;
   bool missing_keep = false;
   bool missing_share = false;
+  // What a device graph reads where it lay at the capture isn't brought there.
+  bool missing_graph_input = false;
   // Every this many collectives of a device it begins one after the next one of the same communicator; 0: never.
   int32_t swap_every = 0;
 };

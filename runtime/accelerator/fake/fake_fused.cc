@@ -43,13 +43,13 @@ class FakeFused final : public FusedKernel {
     for (size_t k = 0; k < outputs.size(); ++k)
       results.push_back(memory_at(outputs[k], program_.num_elements * size_of(program_.dtype_of(program_.outputs[k]))));
     stream_.push([program = program_, kernels = kernels_, scalars = scalars_, values = std::move(values),
-                  results = std::move(results)]() mutable { run_members(program, kernels, scalars, values, results); },
+                  results = std::move(results)] { run_members(program, kernels, scalars, values, results); },
                  nullptr);
   }
 
  private:
   static void run_members(const FusedProgram& program, const std::vector<KernelFn>& kernels,
-                          std::span<const Scalar> scalars, std::vector<NativeTensor>& values,
+                          std::span<const Scalar> scalars, std::vector<NativeTensor> values,
                           const std::vector<NativeTensor>& results) {
     for (size_t m = 0; m < program.members.size(); ++m) {
       const FusedProgram::Member& member = program.members[m];

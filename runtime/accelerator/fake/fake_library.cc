@@ -20,6 +20,7 @@ class FakeAccelerator final : public Accelerator {
   std::unique_ptr<ThreadScope> enter_thread(int32_t) override { return std::make_unique<ThreadScope>(); }
   std::unique_ptr<DeviceStream> new_stream(StreamKind kind) override { return std::make_unique<Stream>(driver_, kind); }
   NativeTensor allocate_host(const Shape& local_shape, DType dtype) override {
+    require_no_capture("an allocation of host memory");
     return NativeTensor::empty(local_shape, dtype);
   }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "runtime/accelerator/fake/fake_graph.h"
 #include "runtime/worker/native/native_memory.h"
 #include "runtime/worker/native/native_metadata.h"
 
@@ -41,6 +42,10 @@ NativeTensor all_of(const BlockPtr& block, DType dtype) {
   return tensor_over(
       block->data, block->num_bytes, new BlockPtr(block), [](void* holder) { delete static_cast<BlockPtr*>(holder); },
       elements, dtype);
+}
+
+void note_use(const Block& block) {
+  if (Driver::Capture* capture = capture_of_thread()) capture->memory.insert(block.data);
 }
 
 // Of the last handle: the block dies when its streams are through with it.
@@ -87,6 +92,12 @@ NativeTensor allocate(Driver& driver, const std::shared_ptr<Driver::Queue>& owne
   return tensor_over(block->data, block->num_bytes, block->data, &release, local_shape, dtype);
 }
 
+bool is_of_device(const NativeTensor& value) {
+  if (value.num_elements() == 0) return true;
+  std::lock_guard lock(blocks().mutex);
+  return blocks().by_data.contains(storage_of(value));
+}
+
 NativeTensor memory_of(const NativeTensor& value) {
   BlockPtr block;
   {
@@ -96,6 +107,7 @@ NativeTensor memory_of(const NativeTensor& value) {
     block = found->second;
   }
   if (value.num_elements() == 0) return value;  // where it lies LibTorch doesn't say
+  note_use(*block);
   const int64_t offset = (value.data() - static_cast<std::byte*>(block->data)) / size_of(value.dtype());
   return strided_view(all_of(block, value.dtype()), value.local_shape(), value.strides(), offset);
 }
@@ -107,6 +119,7 @@ NativeTensor memory_at(const std::byte* data, int64_t num_bytes) {
   const int64_t offset = block ? data - static_cast<const std::byte*>(block->data) : 0;
   DTORCH_CHECK(block && offset + num_bytes <= static_cast<int64_t>(block->num_bytes),
                std::to_string(num_bytes) + " bytes that aren't a fake device's");
+  note_use(*block);
   return all_of(block, kUInt8).narrowed({Shape{offset}, Shape{num_bytes}});
 }
 

@@ -12,6 +12,8 @@ NativeTensor allocate(Driver& driver, const std::shared_ptr<Driver::Queue>& owne
                       DType dtype, MemoryCounter* memory);
 // The value's memory, when it is of a fake device, is used by `user`, too.
 void share(const NativeTensor& value, const std::shared_ptr<Driver::Queue>& user);
+// Whether it is a fake device's memory; what has no elements is anybody's.
+bool is_of_device(const NativeTensor& value);
 // The same bytes for what a stream does later: no handle, as a GPU's work has none, so that nothing here keeps a value
 // from dying or from being taken over. What isn't of a fake device is held.
 NativeTensor memory_of(const NativeTensor& value);

@@ -77,12 +77,14 @@ std::function<void()> Stream::guarded(std::function<void()> run) const {
 }
 
 DeviceEventPtr Stream::record() {
+  require_no_capture("an event");
   auto event = std::make_shared<Event>(queue_->kind);
   driver_.push(*queue_, [event] { event->passed.store(true, std::memory_order_release); });
   return event;
 }
 
 void Stream::wait(const DeviceEventPtr& event) {
+  require_no_capture("a wait for another stream");
   const auto awaited = std::static_pointer_cast<const Event>(event);
   if (faults().missing_wait == std::pair(queue_->kind, awaited->kind)) return;
   driver_.push(
@@ -90,9 +92,15 @@ void Stream::wait(const DeviceEventPtr& event) {
 }
 
 void Stream::call_on_host(std::function<void()> errand) {
+  require_no_capture("a call on the host");
   driver_.push(*queue_, [driver = &driver_, queue = queue_, errand = std::move(errand)]() mutable {
     driver->call_on_host(queue, std::move(errand));
   });
+}
+
+void Stream::synchronize() {
+  require_no_capture("a wait for the device");
+  driver_.drain(*queue_);
 }
 
 NativeTensor Stream::allocate(const Shape& local_shape, DType dtype, MemoryCounter* memory) {
@@ -100,15 +108,19 @@ NativeTensor Stream::allocate(const Shape& local_shape, DType dtype, MemoryCount
 }
 
 void Stream::share(const NativeTensor& value) {
+  require_no_capture("a value of another stream");
   if (!faults().missing_share) fake::share(value, queue_);
 }
 
 void Stream::keep(std::vector<NativeTensor> values) {
+  require_no_capture("handles");
   if (faults().missing_keep) return;
   driver_.push(*queue_, [values = std::move(values)] {});
 }
 
 void Stream::copy(const NativeTensor& from, const NativeTensor& to) {
+  if (!is_of_device(from) || !is_of_device(to)) require_no_capture("a copy of host memory");
+  if (faults().missing_graph_input && capture_of_thread() == nullptr && graph_memory_.contains(storage_of(to))) return;
   push([from = memory_of(from), to = memory_of(to)] {
     copy_box(from, whole(from.local_shape()), to, whole(from.local_shape()));
   });

@@ -2,8 +2,9 @@
 // is no number until their work has run, and again when they die.
 #pragma once
 #include <atomic>
+#include <set>
 
-#include "runtime/accelerator/fake/fake_driver.h"
+#include "runtime/accelerator/fake/fake_graph.h"
 
 namespace dtorch::fake {
 
@@ -23,7 +24,7 @@ class Stream final : public DeviceStream {
   DeviceEventPtr record() override;
   void wait(const DeviceEventPtr& event) override;
   void call_on_host(std::function<void()> errand) override;
-  void synchronize() override { driver_.drain(*queue_); }
+  void synchronize() override;
 
   NativeTensor allocate(const Shape& local_shape, DType dtype, MemoryCounter* memory) override;
   void share(const NativeTensor& value) override;
@@ -35,6 +36,11 @@ class Stream final : public DeviceStream {
   void launch(const KernelLaunch& call) override;
   std::unique_ptr<FusedKernel> fuse(const FusedProgram& program) override;
 
+  // fake_graph.cc
+  void begin_capture() override;
+  std::unique_ptr<DeviceGraph> end_capture() override;
+  NativeTensor unowned(const NativeTensor& value) override;
+
   void mark(const StreamMark& mark) override { driver_.set_mark(*queue_, mark); }
   StreamMark marked() const override { return driver_.running(*queue_); }
   void set_failure_handler(FailureHandler handler) override {
@@ -43,6 +49,7 @@ class Stream final : public DeviceStream {
 
   // For the communicator: `run` when is_ready() holds.
   void push(std::function<void()> run, std::function<bool()> is_ready) {
+    if (is_ready) require_no_capture("a collective");
     driver_.push(*queue_, guarded(std::move(run)), std::move(is_ready));
   }
   Driver& driver() { return driver_; }
@@ -55,6 +62,7 @@ class Stream final : public DeviceStream {
 
   Driver& driver_;
   const std::shared_ptr<Driver::Queue> queue_;
+  std::set<const void*> graph_memory_;  // that captured work uses; for a planted fault
 };
 
 }  // namespace dtorch::fake
