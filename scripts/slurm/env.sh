@@ -143,14 +143,19 @@ dtorch_run() {
 }
 
 # With --no-kill a job survives its nodes; but when the node that runs this script dies, Slurm lets the rest of the job wait for its
-# time limit. So another node looks at it now and then, and puts the job back into the queue.
+# time limit. So another node looks at it now and then, and puts the job back into the queue. It ends by itself with this start of
+# the job: where slurmd is gone nobody else would end it.
 dtorch_guard() {
   [ ${#dtorch_nodes[@]} -gt 1 ] || return 0
   # shellcheck disable=SC2016  # expanded on the other node
   srun --overlap --nodes=1 --ntasks=1 --nodelist="${dtorch_nodes[-1]}" --cpu-bind=none --mpi=none --input=none bash -c '
     while sleep 10; do
+      case $(scontrol --oneliner show job "$2" 2>&1) in
+        *JobState=RUNNING*" Restarts=$3 "* | *JobState=SUSPENDED*" Restarts=$3 "*) ;;
+        *JobState=* | *"Invalid job id"*) exit ;;
+      esac
       case $(sinfo --noheader --nodes="$1" --format=%T) in down*) scontrol requeue "$2" && exit ;; esac
-    done' guard "${dtorch_nodes[0]}" "$(dtorch_job)" > /dev/null 2>&1 &
+    done' guard "${dtorch_nodes[0]}" "$(dtorch_job)" "${SLURM_RESTART_COUNT:-0}" > /dev/null 2>&1 &
   dtorch_guard_pid=$!
 }
 
