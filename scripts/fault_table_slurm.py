@@ -35,24 +35,24 @@ TRAIN = ["--dim", "16", "--layers", "1", "--heads", "2", "--length", "16", "--ba
          "--devices", "3", "--dp", "3", "--log-every", "1", "--validation-share", "0", "--save-every", str(SAVE_EVERY),
          "--steps", str(STEPS)]
 JOB_S = 240
-LIMIT_RESTART_S = 20
 ENDS_WITHIN_S = 40  # the guard of scripts/slurm/env.sh looks every 10 s
 
-Fault = collections.namedtuple("Fault", "name strike spares victims in_save then_spare requeued is_noticed supervised",
-                               defaults=[0, 1, False, False, False, True, True])
+Fault = collections.namedtuple("Fault", "name strike spares victims in_save then_spare of_first requeued is_noticed supervised",
+                               defaults=[0, 1, False, False, False, False, True, True])
 FAULTS = {
     "kill": Fault("kill -9 of a Sub-Controller", "kill"),
     "save": Fault("the same in a save, a spare", "kill", 1, in_save=True),
     "stop": Fault("SIGSTOP of a Sub-Controller, a spare", "stop", 1),
     "rank0": Fault("kill -9 of rank 0", "rank0"),
     "orted": Fault("kill -9 of a node's Open MPI daemon (orted)", "orted"),
-    "stepd": Fault("kill -9 of the slurmstepd above it", "stepd"),
+    "stepd": Fault("kill -9 of the slurmstepd above it", "stepd", is_noticed=False),
     "slurmd": Fault("kill -9 of a node's slurmd", "slurmd", is_noticed=False),
+    "slurmd-first": Fault("the same of the first node", "slurmd", of_first=True, is_noticed=False),
     "power": Fault("node powered off", "power"),
     "power-spare": Fault("the same, a spare", "power", 1),
     "two": Fault("two nodes powered off at once, two spares", "power", 2, victims=2),
     "again": Fault("node powered off, and the spare that takes over while the job recovers, two spares", "power", 2, then_spare=True),
-    "first": Fault("the first node powered off (the job is requeued)", "power", requeued=True),
+    "first": Fault("the first node powered off (the job is requeued)", "power", of_first=True, requeued=True),
 }
 
 
@@ -101,7 +101,7 @@ class Run(fault_table.Run):
         others = self.random.sample(range(1, fault_table.NODES), self.fault.victims)
         hosts = [self.hosts[node + 1] for node in others]
         any_node = self.ranks[self.random.randrange(fault_table.NODES) + 1]
-        if self.fault.requeued:
+        if self.fault.of_first:
             hosts = [self.hosts[0]]
         orted = self.daemon_on(hosts[0], "orted") if self.fault.strike in ("orted", "stepd") else None
         stepd = parent_of(orted) if orted else None
@@ -121,10 +121,12 @@ class Run(fault_table.Run):
         found = re.search(rf"\] (\d+)/{self.steps} ", line)
         if found:
             step = int(found[1])
+            # A job that is requeued says nothing of it.
+            goes_on = step <= self.step if self.fault.requeued else self.noticed
+            if self.began and goes_on and not self.again:
+                self.again = at
             self.step_s = (at - self.step_at) / max(1, step - self.step)
             self.step, self.step_at = step, at
-            if self.noticed and not self.again:
-                self.again = at
         if self.began and not self.noticed and (" is lost (" in line or "starting again from" in line):
             self.noticed = at
             if self.fault.then_spare:
@@ -181,10 +183,10 @@ class Run(fault_table.Run):
             found.append(f"left on {host}: {pathlib.Path(f'/proc/{process}/cmdline').read_text()[:80]}")
         if files := self.nodes.left_over():
             found.append(f"files left: {files}")
-        if self.began is None or (self.fault.is_noticed and (self.noticed is None or self.again is None)):
+        if self.began is None or (self.fault.is_noticed and self.again is None):
             found.append("nothing was lost, or nothing went on")
         elif self.again and not self.fault.requeued:
-            limit = LIMIT_RESTART_S if self.was_restarted() else fault_table.LIMIT_S
+            limit = fault_table.LIMIT_SUPERVISED_S if self.was_restarted() else fault_table.LIMIT_S
             if self.again - self.began > limit:
                 found.append(f"running again after {self.again - self.began:.1f} s")
         wanted = fault_table.losses(self.folder.parent / "whole.jsonl")
@@ -198,9 +200,10 @@ class Run(fault_table.Run):
 
     def figures(self):
         figures = {"fault": self.fault.name, "seed": self.seed, "at_step": self.at_step, "restarted": self.was_restarted()}
-        if self.noticed and self.again:
-            figures |= {"noticed_s": round(self.noticed - self.began, 3), "again_s": round(self.again - self.began, 3)}
-        steps = [json.loads(line)["step"] for line in (self.folder / "part.jsonl").read_text().splitlines()]
+        for name, at in [("noticed_s", self.noticed), ("again_s", self.again)]:
+            if at:
+                figures[name] = round(at - self.began, 3)
+        steps = re.findall(rf"\] (\d+)/{self.steps} ", "".join(self.said))
         figures["steps_repeated"] = len(steps) - len(set(steps))
         return figures
 

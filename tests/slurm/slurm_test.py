@@ -282,16 +282,22 @@ class Slurm(unittest.TestCase):
         self.assertIn("under way again after", said)
 
     def test_a_lost_daemon_of_slurm_takes_nothing_along_and_leaves_nothing(self):
-        # The node that also has the guard of env.sh, which nobody can end then.
-        def lose():
-            self.cluster.kill_daemon("node3")
-            self.addCleanup(self.cluster.power_on, "node3")
-            self.addCleanup(self.cluster.power_off, "node3")
+        # The last node has the guard of env.sh, which nobody can end then; the first is looked at by that guard.
+        for node in ["node3", "node1"]:
+            with self.subTest(node):
+                self.setUp()
 
-        said = self.train_with_recovery(THREE_NODES, "0", lose)
-        self.assertNotRegex(said, "is lost|starting again")
-        job = max(int(path.stem.rsplit("-", 1)[1]) for path in self.scratch.glob("dtorch_train-*.out"))
-        cluster.wait_until("the end of all processes", lambda: not self.cluster.processes_of(job), 60)
+                def lose():
+                    self.cluster.kill_daemon(node)
+                    self.addCleanup(self.cluster.power_on, node)
+                    self.addCleanup(self.cluster.power_off, node)
+
+                said = self.train_with_recovery(THREE_NODES, "0", lose)
+                self.assertNotRegex(said, "is lost|starting again")
+                job = next(self.scratch.glob("dtorch_train-*.out")).stem.rsplit("-", 1)[1]
+                cluster.wait_until("the end of all processes", lambda: not self.cluster.processes_of(job), 60)
+                self.assertEqual(self.cluster.job(job)["Restarts"], "0", said)
+                self.doCleanups()
 
     def wait_for_a_save(self):
         cluster.wait_until("a checkpoint", lambda: list((self.scratch / "run").glob("step-*/manifest.json")), JOB_S)
