@@ -143,14 +143,26 @@ dtorch_run() {
 }
 
 # With --no-kill a job survives its nodes; but when the node that runs this script dies, Slurm lets the rest of the job wait for its
-# time limit. So another node looks at it now and then, and puts the job back into the queue.
+# time limit. So another node looks at it now and then, and puts the job back into the queue; not when that node refuses a
+# connection: then only its slurmd is gone, and the job goes on. The guard ends by itself with this start of the job: where slurmd is
+# gone nobody else would end it.
 dtorch_guard() {
   [ ${#dtorch_nodes[@]} -gt 1 ] || return 0
   # shellcheck disable=SC2016  # expanded on the other node
   srun --overlap --nodes=1 --ntasks=1 --nodelist="${dtorch_nodes[-1]}" --cpu-bind=none --mpi=none --input=none bash -c '
     while sleep 10; do
-      case $(sinfo --noheader --nodes="$1" --format=%T) in down*) scontrol requeue "$2" && exit ;; esac
-    done' guard "${dtorch_nodes[0]}" "$(dtorch_job)" > /dev/null 2>&1 &
+      case $(scontrol --oneliner show job "$2" 2>&1) in
+        *JobState=RUNNING*" Restarts=$3 "* | *JobState=SUSPENDED*" Restarts=$3 "*) ;;
+        *JobState=* | *"Invalid job id"*) exit ;;
+      esac
+      case $(sinfo --noheader --nodes="$1" --format=%T) in
+        down*)
+          port=$(scontrol show config | sed -n "s/^SlurmdPort *= *\([0-9]*\).*/\1/p")
+          case $(LC_ALL=C timeout 5 bash -c ": > /dev/tcp/$1/$port" 2>&1) in *refused*) continue ;; esac
+          scontrol requeue "$2" && exit
+          ;;
+      esac
+    done' guard "${dtorch_nodes[0]}" "$(dtorch_job)" "${SLURM_RESTART_COUNT:-0}" > /dev/null 2>&1 &
   dtorch_guard_pid=$!
 }
 

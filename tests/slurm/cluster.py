@@ -74,7 +74,7 @@ def run(*command, **options):
     return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
 
 
-# First process of a virtual node; ends with the daemon, and with it everything on the node.
+# First process of a virtual node, which ends with it. As on a real one, what Slurm's daemon has started outlives it.
 NODE = """
 hostname "$1"
 mount --bind "$2/shm/$1" /dev/shm
@@ -82,6 +82,12 @@ mount --bind "$2/hosts" /etc/hosts
 shift 2
 "$@" &
 wait $!
+"""
+STAYS = """
+while true; do
+  sleep 3600 &
+  wait $!
+done
 """
 CONF = """
 ClusterName=virtual
@@ -176,14 +182,14 @@ class Cluster:
             stderr=subprocess.DEVNULL)
         wait_until("munge's socket", (munge / "socket").exists, 20)
 
-    def _on(self, name, *command):
+    def _on(self, name, *command, script=NODE):
         """The command line that makes a new set of namespaces on a node's network, with its host name."""
         return ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "--propagation", "private", "--pid", "--fork",
-                "--kill-child", "--mount-proc", "bash", "-c", NODE, "node", name, str(self.folder), *command]
+                "--kill-child", "--mount-proc", "bash", "-c", script, "node", name, str(self.folder), *command]
 
     def _start(self, name, *command):
         log = open(self.folder / "log" / f"{name}.out", "w", encoding="utf-8")
-        self.daemons[name] = subprocess.Popen(self._on(name, *command), env=self.env, stdout=log, stderr=log,
+        self.daemons[name] = subprocess.Popen(self._on(name, *command, script=NODE + STAYS), env=self.env, stdout=log, stderr=log,
                                               stdin=subprocess.DEVNULL)
         log.close()
 
@@ -227,24 +233,49 @@ class Cluster:
 
     def on_node(self, node, *command):
         """Runs a command in the namespaces of a virtual node, where its daemon and jobs run."""
-        init = self.daemons[node].pid
-        child = pathlib.Path(f"/proc/{init}/task/{init}/children").read_text().split()[0]
-        return run("nsenter", "--target", child, "--mount", "--uts", "--net", "--pid", *command)
+        return run("nsenter", "--target", self._first_process(node), "--mount", "--uts", "--net", "--pid", *command)
 
-    def power_off(self, node):
+    def _first_process(self, node):
+        init = self.daemons[node].pid
+        return pathlib.Path(f"/proc/{init}/task/{init}/children").read_text().split()[0]
+
+    def processes_of(self, job):
+        """Process number -> node, of all that a job has on the nodes that are on: its own, and Slurm's for it."""
+        nodes = {os.stat(f"/proc/{self._first_process(node)}/ns/pid").st_ino: node for node in self.nodes if node in self.daemons}
+        found = {}
+        for folder in pathlib.Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                node = nodes.get(os.stat(folder / "ns/pid").st_ino)
+                of_slurm = (folder / "cmdline").read_text().startswith(f"slurmstepd: [{job}.")
+                environment = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:  # it has ended
+                continue
+            if node and (of_slurm or f"SLURM_JOB_ID={job}".encode() in environment):
+                found[int(folder.name)] = node
+        return found
+
+    def kill_daemon(self, node):
+        """kill -9 of the node's slurmd; what it has started goes on."""
+        self.on_node(node, "pkill", "-KILL", "-x", "slurmd")
+
+    def power_off(self, node, with_network=True):
         """Takes the node off the network and ends all its processes at once."""
-        run("ip", "-n", CONTROLLER, "link", "set", node, "down")
+        if with_network:
+            run("ip", "-n", CONTROLLER, "link", "set", node, "down")
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
 
-    def power_on(self, node):
-        """The same node anew, with empty shared memory."""
+    def power_on(self, node, is_last=True):
+        """The same node anew, with empty shared memory; waits for all of them unless another one follows."""
         for path in (self.folder / "shm" / node).iterdir():
             path.unlink()
         run("ip", "-n", CONTROLLER, "link", "set", node, "up")
         self._start(node, "slurmd", "-D", "-N", node)
-        wait_until("all nodes idle", self._all_idle, 60, every_s=0.2)
+        if is_last:
+            wait_until("all nodes idle", self._all_idle, 60, every_s=0.2)
 
     def left_over(self):
         """Files in the shared memory of nodes that are on; jobs that have ended leave none."""

@@ -3,7 +3,6 @@
 
 Exit code 4, with one sentence, where no cluster can be started. Environment: DTORCH_BIN_DIR, DTORCH_SOURCE_DIR.
 """
-import contextlib
 import json
 import os
 import pathlib
@@ -277,20 +276,34 @@ class Slurm(unittest.TestCase):
         said = self.train_with_recovery(THREE_NODES, "0", lambda: self.cluster.on_node("node2", "pkill", "-KILL", "-x", "orted"))
         self.assertRegex(said, "under way again after|starting again from step")
 
-    def test_with_recovery_a_daemon_of_slurm_that_takes_its_ranks_along_costs_a_pause(self):
-        # A virtual node ends with its daemon; its network stays, so that connections are reset.
-        def lose():
-            with contextlib.suppress(subprocess.CalledProcessError):  # the node takes this command along
-                self.cluster.on_node("node3", "pkill", "-KILL", "-x", "slurmd")
-            self.lose("node3")
+    def test_with_recovery_a_node_that_ends_with_its_network_left_costs_a_pause(self):
+        # Connections are reset.
+        said = self.train_with_recovery(THREE_NODES, "0", lambda: self.lose("node3", with_network=False))
+        self.assertIn("under way again after", said)
 
-        self.assertIn("under way again after", self.train_with_recovery(THREE_NODES, "0", lose))
+    def test_a_lost_daemon_of_slurm_takes_nothing_along_and_leaves_nothing(self):
+        # The last node has the guard of env.sh, which nobody can end then; the first is looked at by that guard.
+        for node in ["node3", "node1"]:
+            with self.subTest(node):
+                self.setUp()
+
+                def lose():
+                    self.cluster.kill_daemon(node)
+                    self.addCleanup(self.cluster.power_on, node)
+                    self.addCleanup(self.cluster.power_off, node)
+
+                said = self.train_with_recovery(THREE_NODES, "0", lose)
+                self.assertNotRegex(said, "is lost|starting again")
+                job = next(self.scratch.glob("dtorch_train-*.out")).stem.rsplit("-", 1)[1]
+                cluster.wait_until("the end of all processes", lambda: not self.cluster.processes_of(job), 60)
+                self.assertEqual(self.cluster.job(job)["Restarts"], "0", said)
+                self.doCleanups()
 
     def wait_for_a_save(self):
         cluster.wait_until("a checkpoint", lambda: list((self.scratch / "run").glob("step-*/manifest.json")), JOB_S)
 
-    def lose(self, node):
-        self.cluster.power_off(node)
+    def lose(self, node, with_network=True):
+        self.cluster.power_off(node, with_network)
         self.addCleanup(self.cluster.power_on, node)
 
     def lose_a_node_after_a_save(self, node):
