@@ -1,5 +1,5 @@
-// HashedPointers: a set of objects that somebody else owns, found by what they are. Open addressing; it grows, and takes
-// nothing out but everything. One thread.
+// HashedPointers: a set of objects that somebody else owns, found by what they are. Open addressing; it grows, and
+// takes nothing out but everything. One thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
