@@ -128,7 +128,7 @@ class Run(fault_table.Run):
                 self.again = at
             self.step_s = (at - self.step_at) / max(1, step - self.step)
             self.step, self.step_at = step, at
-        if self.began and not self.noticed and (" is lost (" in line or "starting again from" in line):
+        if self.began and not self.noticed and (" is lost (" in line or "supervise: attempt" in line):
             self.noticed = at
             if self.fault.then_spare:
                 taker = int(re.search(r"go to node (\d+)", line)[1])
