@@ -41,7 +41,7 @@ void RecoveryJob::Counting::send(int32_t to, Message message) {
 void RecoveryJob::Noting::send(int32_t to, Message message) {
   const bool is_of_second = message.kind == MessageKind::kSnapshotStored && message.epoch == 2;
   const bool is_copy = message.kind == MessageKind::kSnapshotPart && decode_snapshot_part(message).is_copy;
-  if (is_copy && job_.without_memory_.fetch_sub(1) > 0) {
+  if (is_copy && message.epoch >= job_.first_epoch_without_memory_.load() && job_.without_memory_.fetch_sub(1) > 0) {
     job_.num_without_memory_.fetch_add(1);
     throw std::bad_alloc();
   }
@@ -85,6 +85,12 @@ void RecoveryJob::wait_for_copies() {
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (num_stored_.load() < num_living && std::chrono::steady_clock::now() < until) std::this_thread::yield();
   EXPECT_EQ(num_stored_.load(), num_living) << "nodes that have all copies";
+}
+
+void RecoveryJob::wait_for_copies_without_memory(int64_t count) const {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (num_copies_without_memory() < count && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(num_copies_without_memory(), count);
 }
 
 void RecoveryJob::run(const Program& program) {

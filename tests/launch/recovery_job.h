@@ -46,9 +46,14 @@ class RecoveryJob {
   // In the second epoch, rank 0 sends its n-th message with work only when all nodes that live have said that they have
   // every copy. Before run().
   void hold_second_epoch_for_copies(int64_t at_message) { held_message_ = at_message; }
-  // The next so many copies that are to be sent find no memory.
-  void have_no_memory_for_copies(int64_t count) { without_memory_.store(count); }
+  // The next so many copies that are to be sent, in this epoch or later, find no memory.
+  void have_no_memory_for_copies(int64_t count, uint32_t first_epoch = 1) {
+    first_epoch_without_memory_.store(first_epoch);
+    without_memory_.store(count);
+  }
   int64_t num_copies_without_memory() const { return num_without_memory_.load(); }
+  // Copies are sent beside the program, which may be at its end before the first.
+  void wait_for_copies_without_memory(int64_t count) const;
 
  private:
   // The controller's end, which counts and kills.
@@ -96,6 +101,7 @@ class RecoveryJob {
   int64_t held_message_ = 0;
   std::atomic<int64_t> num_stored_{0};  // in the second epoch
   std::atomic<int64_t> without_memory_{0}, num_without_memory_{0};
+  std::atomic<uint32_t> first_epoch_without_memory_{1};
   std::unique_ptr<Counting> control_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::shared_ptr<MainController> controller_;

@@ -116,6 +116,7 @@ TEST_F(Ending, WrongInputIsOneSentenceAndExitCodeOne) {
       {{"dtorch_app", "train", "--data", folder_ + "/text.txt"}, "text.txt"},
       {train({"--stepz", "3"}), "did you mean --steps?"},
       {train({"--steps", "many"}), "steps"},
+      {train({"--checkpoint-dir", folder_ + "/text.txt/run"}), "/text.txt/run': Not a directory"},
       {train({"--steps", "%value%"}),
        "the argument for option '--steps' is invalid"},  // a name in the messages of Boost
       {with_layout({"--dp", "3", "--tp", "2"}), "legal are 1, 2, 4"},
