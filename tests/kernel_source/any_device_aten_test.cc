@@ -26,6 +26,7 @@
 #include "checker/sample_values.h"
 #include "dtorch/kernel.h"
 #include "dtorch/nn.h"
+#include "io/operators.h"
 #include "ops/operator_list.h"
 #include "runtime/worker/native/native_metadata.h"
 #include "tests/kernel_source/guarded_device.h"
@@ -219,6 +220,7 @@ struct Found {
   std::set<std::string> any_device, waiting, host;
 };
 Found look_at_operators() {
+  register_io_operators();  // as a job does, when the kernels have been counted
   const OperatorRegistry& registry = OperatorRegistry::global();
   std::vector<PrepareFn> prepare;
   for (size_t i = 0; i < registry.size(); ++i) prepare.push_back(registry.at(static_cast<uint16_t>(i)).prepare);

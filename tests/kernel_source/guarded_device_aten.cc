@@ -6,6 +6,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/unfold_native.h>
@@ -20,7 +22,10 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "runtime/base/error.h"
 
@@ -121,6 +126,28 @@ void on_cpu(const c10::OperatorHandle& function, torch::jit::Stack* stack) {
   at::native::cpu_fallback(function, stack);
 }
 
+// LibTorch asks a device of its own for these by other names than the CPU's, so that they have no way back to it.
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                    at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                    at::IntArrayRef output_padding, int64_t groups) {
+  std::optional<at::Tensor> own_bias;
+  if (bias && bias->defined()) own_bias = unguarded(*bias);
+  return to_guarded(at::convolution(unguarded(x), unguarded(weight), own_bias, stride, padding, dilation, transposed,
+                                    output_padding, groups));
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolve_backward(const at::Tensor& g, const at::Tensor& x,
+                                                                 const at::Tensor& weight, at::IntArrayRef stride,
+                                                                 at::IntArrayRef padding, at::IntArrayRef dilation,
+                                                                 bool transposed, at::IntArrayRef output_padding,
+                                                                 int64_t groups, std::array<bool, 3> wanted) {
+  const std::vector<int64_t> bias_sizes = {g.size(1)};
+  const auto [dx, dweight, dbias] =
+      at::convolution_backward(unguarded(g), unguarded(x), unguarded(weight), at::OptionalIntArrayRef(bias_sizes),
+                               stride, padding, dilation, transposed, output_padding, groups, wanted);
+  const auto back = [](const at::Tensor& gradient) { return gradient.defined() ? to_guarded(gradient) : gradient; };
+  return {back(dx), back(dweight), back(dbias)};
+}
+
 }  // namespace
 
 void define_guarded_device() {
@@ -139,6 +166,8 @@ void define_guarded_device() {
     return copy_from(from, to, false);
   });
   aten->impl("resize_", &resize);
+  aten->impl("convolution_overrideable", &convolve);
+  aten->impl("convolution_backward_overrideable", &convolve_backward);
   aten->impl("as_strided", &at::native::as_strided_tensorimpl);
   aten->impl("view", &at::native::view);
   aten->impl("unfold", &at::native::unfold);
