@@ -65,7 +65,8 @@ std::vector<Tensor> Segment::run_node(Work& work) {
   GradNode& node = *work.node;
   if (node.released) {
     throw UserError(std::string("[backward] what the gradient of ") + node.name + " (" + node.where.str() +
-                    ") needs is gone: backward has run over it already; pass retain_graph the first time");
+                    ") needs is gone: backward has run over it already; pass retain_graph the first time" +
+                    called_at(where_));
   }
   for (size_t i = 0; i < work.gradients.size(); ++i) {
     Tensor& gradient = work.gradients[i];
