@@ -70,7 +70,7 @@ TEST_F(OptionsTest, WhatTheCudaBackendReadsOfTheEnvironmentMayBeAnOption) {
   parse({"--cuda-library", "/opt/libdtorch_cuda.so", "--kernel-cache=off"});
   EXPECT_STREQ(std::getenv("DTORCH_CUDA_LIBRARY"), "/opt/libdtorch_cuda.so");
   EXPECT_STREQ(std::getenv("DTORCH_KERNEL_CACHE"), "off");
-  EXPECT_EQ(refusal({"--kernel-cache="}), "--kernel-cache is ''; it must be a folder, or off");
+  EXPECT_EQ(refusal({"--kernel-cache="}), "--kernel-cache has no value; it must be a folder, or off");
 }
 
 TEST_F(OptionsTest, UnderstandsEveryOption) {

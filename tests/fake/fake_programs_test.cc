@@ -29,11 +29,12 @@ class FakePrograms : public ::testing::Test {
     set("DTORCH_DEVICE", device);
     fake::plant(faults);
     std::string problem;
-    run_in_job(2, 4, [&](Client&) {
+    const int code = run_in_job(2, 4, [&](Client&) {
       for (uint64_t number = 0; number < count && problem.empty(); ++number)
         problem = run_program(generate_program(number, {.seed = 4})).problem;
       return 0;
     });
+    if (code != 0 && problem.empty()) problem = "the job failed";
     fake::plant({});
     return problem;
   }

@@ -37,7 +37,7 @@ namespace dtorch::test {
 namespace {
 
 constexpr size_t kMaxOperators = 512;
-constexpr int kMaxCalls = 6;  // of an operator that are looked at
+constexpr int kMaxCalls = 3;  // of an operator that are looked at
 constexpr unsigned kLimitS = 30;
 
 enum Outcome : int { kPasses = 0, kFails = 1, kPassesAndWaits = 2 };
@@ -191,18 +191,19 @@ void run_samples(const OperatorDef& def) {
   }
 }
 
-// Operators that only functions over several devices use.
+// Operators that only functions over several devices, or optimizers, use.
 void run_parallel() {
   const auto leaf = [](const Shape& shape, uint64_t seed, const Layout& layout) -> Tensor {
     Tensor x = from_host(normal(shape, kFloat64, seed), {.mesh = layout.mesh(), .placements = layout.placements()});
     return x.requires_grad_();
   };
   const DeviceMesh ring = cpu_mesh({2}, {"ring_cp"}), experts = cpu_mesh({2}, {"ep"});
-  for (bool is_causal : {false, true}) {
+  const AttentionOptions rings[] = {{}, {.is_causal = true}, {.is_causal = true, .ring_order = RingOrder::kBalanced}};
+  for (const AttentionOptions& options : rings) {
     const Layout layout(ring, {Shard(2)}, 4);
     run(
         [&](const std::vector<Tensor>& in) {
-          return std::vector<Tensor>{scaled_dot_product_attention(in[0], in[1], in[2], {.is_causal = is_causal})};
+          return std::vector<Tensor>{scaled_dot_product_attention(in[0], in[1], in[2], options)};
         },
         {leaf({2, 4, 6, 4}, 1, layout), leaf({2, 2, 6, 4}, 2, layout), leaf({2, 2, 6, 4}, 3, layout)});
   }
@@ -213,6 +214,15 @@ void run_parallel() {
       },
       {leaf({6, 5}, 1, rows(2)), leaf({6, 4}, 2, rows(2)), leaf({4, 3, 5}, 3, rows(3)), leaf({4, 3, 5}, 4, rows(3)),
        leaf({4, 5, 3}, 5, rows(3))});
+  const nn::Parameter weight(leaf({4, 3}, 6, rows(2)).detach());
+  optim::SGD optimizer({weight}, {.lr = 0.1, .momentum = 0.9});
+  for (int step = 0; step < 2; ++step) {
+    sum(weight.use() * weight.use()).backward();
+    nn::clip_grad_norm({weight}, 0.5);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  weight.value().to_host();
 }
 
 // Every operator that has a kernel, by what a device runs of it.

@@ -175,6 +175,11 @@ void define_guarded_device() {
 }
 
 at::Tensor to_guarded(const at::Tensor& tensor) {
+  // Of a dim that is expanded there is one element; others can't be written to.
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1)
+      return to_guarded(tensor.narrow(dim, 0, 1)).expand(tensor.sizes());
+  }
   const at::Tensor result = new_guarded(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   unguarded(result).copy_(tensor);
   return result;
