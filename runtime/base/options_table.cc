@@ -29,7 +29,7 @@ constexpr OptionRow kRows[] = {
     {"cuda-library", "DTORCH_CUDA_LIBRARY", "FILE", "", "", "a file name",
      "libdtorch_cuda.so for --device cuda; unset: it is looked for"},
     {"kernel-cache", "DTORCH_KERNEL_CACHE", "FOLDER", "~/.cache/dtorch/kernels", "", "a folder, or off",
-     "of generated GPU kernels; off: kept nowhere"},
+     "of generated GPU kernels; off: none"},
     {"threads-per-device", "DTORCH_THREADS_PER_DEVICE", "N", "1", "threads", "an integer from 1 to 4096",
      "LibTorch's, on one CPU device"},
     {"compute-streams", "DTORCH_COMPUTE_STREAMS", "N", "1", "", "an integer from 1 to 16",
