@@ -162,9 +162,9 @@ void KernelStream::run_calls(PieceRun& run, const CallList& list) {
 
 void KernelStream::run_calls(Call& call, size_t end) {
   const CallList& list = call.list;
-  const bool observed = observer_.observes();
+  const bool observed = observer_.observes(), has_graphs = list.graphs && !capture_;
   while (call.op_index < end) {
-    if (list.graphs && !capture_ && run_as_graph(call)) continue;
+    if (has_graphs && run_as_graph(call)) continue;
     const Operator& op = list.operators[call.op_index];
     position_.at(call.number());
     call.op = &op;
