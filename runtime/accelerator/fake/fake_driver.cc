@@ -7,7 +7,7 @@
 
 namespace dtorch::fake {
 
-Driver::Driver(Setup setup) : setup_(std::move(setup)), random_(setup_.seed) {
+Driver::Driver(const Setup& setup) : setup_(std::make_shared<const Setup>(setup)), random_(setup.seed) {
   thread_ = std::thread([this] { loop(); });
   host_thread_ = std::thread([this] { host_loop(); });
 }
@@ -16,7 +16,7 @@ Driver& Driver::of_process(const Setup& setup) {
   static auto* instance = new Driver(setup);
   std::lock_guard lock(instance->mutex_);
   if (instance->queues_.empty()) {
-    instance->setup_ = setup;
+    instance->setup_ = std::make_shared<const Setup>(setup);
     instance->random_.seed(setup.seed);
   }
   return *instance;
@@ -60,7 +60,7 @@ bool Driver::push(Queue& queue, std::function<void()> run, std::function<bool()>
 }
 
 Driver::Clock::time_point Driver::next_due(Queue& queue) {
-  const auto most = static_cast<uint64_t>(setup_.most_delay.count());
+  const auto most = static_cast<uint64_t>(setup_->most_delay.count());
   // Mostly soon, so that a program isn't slower than it must be.
   const uint64_t delay = most == 0 ? 0 : random_() % 4 == 0 ? random_() % most : random_() % (most / 8 + 1);
   queue.last_due = std::max(queue.last_due, Clock::now() + std::chrono::microseconds(delay));
@@ -128,7 +128,8 @@ std::shared_ptr<Driver::Queue> Driver::choose(Clock::time_point now, Clock::time
 }
 
 void Driver::loop() {
-  const std::shared_ptr<void> scope = setup_.enter_thread ? setup_.enter_thread() : nullptr;
+  const std::shared_ptr<const Setup> setup = this->setup();
+  const std::shared_ptr<void> scope = setup->enter_thread ? setup->enter_thread() : nullptr;
   std::unique_lock lock(mutex_);
   while (true) {
     // What is waited for without an end (a collective whose other ranks don't come) is looked at from time to time.

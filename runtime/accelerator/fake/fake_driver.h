@@ -63,7 +63,11 @@ class Driver {
   static Driver& of_process(const Setup& setup);
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
-  const Setup& setup() const { return setup_; }
+  // The next job of the process may have another one.
+  std::shared_ptr<const Setup> setup() const {
+    std::lock_guard lock(mutex_);
+    return setup_;
+  }
 
   std::shared_ptr<Queue> open(StreamKind kind);
   // Blocks until all that the queue holds has run, and its errands.
@@ -88,7 +92,7 @@ class Driver {
   void poke();
 
  private:
-  explicit Driver(Setup setup);
+  explicit Driver(const Setup& setup);
   ~Driver() = default;
   void loop();
   void host_loop();
@@ -96,8 +100,8 @@ class Driver {
   // The queue to go on with, or none, and then until when nothing can change by itself.
   std::shared_ptr<Queue> choose(Clock::time_point now, Clock::time_point& next);
 
-  Setup setup_;  // changes under mutex_, while no stream is open
   mutable std::mutex mutex_;
+  std::shared_ptr<const Setup> setup_;  // under mutex_; another one while no stream is open
   std::condition_variable changed_, drained_;
   std::vector<std::shared_ptr<Queue>> queues_;  // under mutex_, as all that follows
   std::mt19937_64 random_;

@@ -18,7 +18,7 @@ class FakeFused final : public FusedKernel {
  public:
   FakeFused(Stream& stream, const FusedProgram& program) : stream_(stream), program_(program) {
     for (const FusedProgram::Member& member : program.members)
-      kernels_.push_back(stream.driver().setup().kernel_of(*member.def));
+      kernels_.push_back(stream.driver().setup()->kernel_of(*member.def));
     // Each output may lie where an input did that is no single element: results are written when all has been read.
     for (uint32_t i = 0; i < program.num_inputs(); ++i) {
       if (!program.inputs[i].is_single) whole_inputs_.push_back(i);

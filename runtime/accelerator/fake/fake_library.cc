@@ -33,7 +33,7 @@ class Library final : public AcceleratorLibrary {
  public:
   explicit Library(Driver& driver) : driver_(driver), communicators_(driver) {}
   std::string name() const override { return "fake"; }
-  int32_t num_accelerators() const override { return driver_.setup().accelerators; }
+  int32_t num_accelerators() const override { return driver_.setup()->accelerators; }
   Accelerator& accelerator(int32_t index) override {
     DTORCH_CHECK(index >= 0 && index < num_accelerators(), "there is no fake accelerator " + std::to_string(index));
     std::lock_guard lock(mutex_);
@@ -41,10 +41,10 @@ class Library final : public AcceleratorLibrary {
     if (!made) made = std::make_unique<FakeAccelerator>(driver_, index);
     return *made;
   }
-  KernelFn kernel_of(const OperatorDef& def) override { return driver_.setup().kernel_of(def); }
-  std::string error_text(const std::exception_ptr& error) override { return driver_.setup().error_text(error); }
+  KernelFn kernel_of(const OperatorDef& def) override { return driver_.setup()->kernel_of(def); }
+  std::string error_text(const std::exception_ptr& error) override { return driver_.setup()->error_text(error); }
   CommunicatorFactory* communicators() override {
-    return driver_.setup().has_communicators ? &communicators_ : nullptr;
+    return driver_.setup()->has_communicators ? &communicators_ : nullptr;
   }
 
  private:

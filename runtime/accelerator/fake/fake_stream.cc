@@ -71,7 +71,7 @@ std::function<void()> Stream::guarded(std::function<void()> run) const {
     try {
       run();
     } catch (...) {
-      driver->tell_failure(driver->setup().error_text(std::current_exception()));
+      driver->tell_failure(driver->setup()->error_text(std::current_exception()));
     }
   };
 }
