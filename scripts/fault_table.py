@@ -255,18 +255,21 @@ def undisturbed(build, folder, data):
         shutil.rmtree(folder / "whole")
 
 
+def span(runs, key, form):
+    """The median of a figure, and its range."""
+    numbers = [run[key] for run in runs if run.get(key) is not None]
+    if not numbers:
+        return "-"
+    return f"{form.format(statistics.median(numbers))} ({form.format(min(numbers))} to {form.format(max(numbers))})"
+
+
 def table(rows):
     yield "| fault | runs | noticed after | running again after | steps repeated |"
     yield "|---|---|---|---|---|"
     for name, runs in rows.items():
-        def span(key, form):
-            numbers = [run[key] for run in runs if run.get(key) is not None]
-            if not numbers:
-                return "-"
-            return f"{form.format(statistics.median(numbers))} ({form.format(min(numbers))} to {form.format(max(numbers))})"
         repeated = "steps_repeated" if any("steps_repeated" in run for run in runs) else "pieces_again"
-        yield (f"| {name} | {len(runs)} | {span('noticed_s', '{:.2f}')} | {span('again_s', '{:.2f}')} | "
-               f"{span(repeated, '{:.0f}')} |")
+        yield (f"| {name} | {len(runs)} | {span(runs, 'noticed_s', '{:.2f}')} | {span(runs, 'again_s', '{:.2f}')} | "
+               f"{span(runs, repeated, '{:.0f}')} |")
 
 
 def wanted_runs(options):

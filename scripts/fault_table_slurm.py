@@ -17,7 +17,6 @@ import pathlib
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -214,13 +213,8 @@ def table(rows):
     yield "| fault | runs | started again | noticed after (s) | running again after (s) | steps repeated |"
     yield "|---|---|---|---|---|---|"
     for name, runs in rows.items():
-        def span(key, form):
-            numbers = [run[key] for run in runs if run.get(key) is not None]
-            if not numbers:
-                return "-"
-            return f"{form.format(statistics.median(numbers))} ({form.format(min(numbers))} to {form.format(max(numbers))})"
-        yield (f"| {name} | {len(runs)} | {sum(run['restarted'] for run in runs)} | {span('noticed_s', '{:.2f}')} | "
-               f"{span('again_s', '{:.2f}')} | {span('steps_repeated', '{:.0f}')} |")
+        yield (f"| {name} | {len(runs)} | {sum(run['restarted'] for run in runs)} | {fault_table.span(runs, 'noticed_s', '{:.2f}')} | "
+               f"{fault_table.span(runs, 'again_s', '{:.2f}')} | {fault_table.span(runs, 'steps_repeated', '{:.0f}')} |")
 
 
 def main():
