@@ -7,6 +7,7 @@
 
 #include "runtime/accelerator/fake/fake_faults.h"
 #include "runtime/accelerator/fake/fake_library.h"
+#include "tests/accelerator/setup.h"
 
 namespace dtorch::fake {
 namespace {
@@ -24,16 +25,8 @@ class FakeCommunicator : public ::testing::Test {
 
   // All ranks, with an end to their patience.
   void join(double deadline_s) {
-    fake::Setup setup;
-    setup.error_text = [](const std::exception_ptr& error) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& e) {
-        return std::string(e.what());
-      }
-    };
     streams_.clear();
-    library_ = make_library(setup);
+    library_ = make_library(setup_for_tests());
     factory_ = library_->communicators();
     const CommunicatorFactory::Id id = factory_->new_id();
     communicators_.clear();

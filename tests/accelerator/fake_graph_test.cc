@@ -8,6 +8,7 @@
 #include "runtime/accelerator/fake/fake_faults.h"
 #include "runtime/accelerator/fake/fake_library.h"
 #include "runtime/worker/native/native_memory.h"
+#include "tests/accelerator/setup.h"
 
 namespace dtorch::fake {
 namespace {
@@ -15,15 +16,7 @@ namespace {
 class FakeGraph : public ::testing::Test {
  protected:
   void SetUp() override {
-    fake::Setup setup;
-    setup.error_text = [](const std::exception_ptr& error) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& e) {
-        return std::string(e.what());
-      }
-    };
-    library_ = make_library(setup);
+    library_ = make_library(setup_for_tests());
     stream_ = accelerator().new_stream(StreamKind::kCompute);
   }
   void TearDown() override { plant({}); }

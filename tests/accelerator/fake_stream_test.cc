@@ -8,6 +8,7 @@
 #include "runtime/accelerator/fake/fake_faults.h"
 #include "runtime/accelerator/fake/fake_library.h"
 #include "runtime/worker/native/native_memory.h"
+#include "tests/accelerator/setup.h"
 
 namespace dtorch::fake {
 namespace {
@@ -16,17 +17,7 @@ constexpr int kTries = 100;
 
 class FakeStream : public ::testing::Test {
  protected:
-  void SetUp() override {
-    fake::Setup setup;
-    setup.error_text = [](const std::exception_ptr& error) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& e) {
-        return std::string(e.what());
-      }
-    };
-    library_ = make_library(setup);
-  }
+  void SetUp() override { library_ = make_library(setup_for_tests()); }
   void TearDown() override { plant({}); }
   Accelerator& accelerator(int32_t index = 0) { return library_->accelerator(index); }
   NativeTensor host(float value) {
